@@ -1,0 +1,24 @@
+# Everything on a fresh machine: a virtual environment of its own, the package, then the job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test format clean
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[demo,test]'
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m demos.machine_translation
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.installed
+	$(BIN)/yapf -ir transpiler tests demos benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info
