@@ -1,0 +1,13 @@
+"""Memory optimizer for PaddlePaddle static-graph programs."""
+
+from transpiler.api import memory_optimize
+from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
+                               MergedVariableError, TranspilerError, UnknownVariableError,
+                               UnsupportedPaddleError, VerificationError)
+from transpiler.report import MemoryReport
+
+__all__ = [
+    'InvalidArgumentError', 'InvalidProgramError', 'MemoryBudgetError', 'MemoryReport',
+    'MergedVariableError', 'TranspilerError', 'UnknownVariableError', 'UnsupportedPaddleError',
+    'VerificationError', 'memory_optimize'
+]

@@ -1,0 +1,1 @@
+"""What can be known of a graph without changing it: liveness, lifetimes, bytes over time."""

@@ -1,0 +1,208 @@
+"""From the first write of a storage to the moment that the runtime lets go of it, region by region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+
+from transpiler.analysis.positions import Positions
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.ir import Graph, Op, RegionKind, Size, ValueKind
+
+
+@dataclass
+class Lifetime:
+    """When one allocation exists, in positions of the op list of its region, both ends included.
+
+    `kept` says that it outlives the trip: a gradient region, or nobody, ends it.
+    `storages` are the storages that hold it in turn: more than one where the runtime works in place.
+    """
+
+    first: int
+    last: int
+    size: Size
+    kept: bool = False
+    storages: Tuple[int, ...] = ()
+
+
+RegionLifetimes = Dict[int, Lifetime]  # by storage (the first of them)
+
+
+class Lifetimes:
+    """Lifetimes of all storages of a graph under one runtime model.
+
+    Persistable values are not in it (they are resting memory), nor are values whose size is unknown, which
+    stand in `unsized`.
+    """
+
+    def __init__(self, graph: Graph, model: RuntimeModel) -> None:
+        self._graph = graph
+        self._model = model
+        self._positions = Positions(graph)
+        self.position = self._positions.of
+        self._sizes = _storage_sizes(graph)
+        self.unsized = tuple(v.id
+                             for v in graph.values
+                             if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
+        self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
+        self._collect()
+        self._share_in_place()
+        if model is RuntimeModel.RETAINING:
+            self._hold_to_the_end()
+
+    def _collect(self) -> None:
+        for op in self._graph.walk():
+            for value in self._touched(op):
+                self._touch(op, value)
+        for region in self._graph.regions:
+            for outer, inner in region.arguments:
+                if region.kind is RegionKind.LOOP:
+                    self._copy_in(region.id, inner)
+        for value in self._graph.values:
+            if value.fed or value.fetched:
+                self._extend_over_region(value.id, from_start=value.fed)
+
+    def _touched(self, op: Op) -> Iterator[int]:
+        """Values that keep their storage alive at `op`."""
+        if self._model is RuntimeModel.IDEAL and op.regions:
+            arguments = (pair for r in op.regions for pair in self._graph.regions[r].arguments)
+            yield from (outer for outer, inner in arguments)
+            yield from op.writes()
+            return
+        yield from op.writes()
+        yield from op.data_reads()
+        if self._model is not RuntimeModel.IDEAL:
+            # What a gradient block names is kept for it, even where it needs the shape alone.
+            yield from (v for v in op.shape_reads() if self._graph.values[v].region != op.region)
+
+    def _touch(self, op: Op, value: int) -> None:
+        home = self._graph.values[value].region
+        at, kept = self._positions.seen_from(op, home)
+        if at < 0:
+            return
+        lifetime = self._at(home, self._graph.values[value].storage, at)
+        if lifetime is not None:
+            lifetime.first, lifetime.last = min(lifetime.first, at), max(lifetime.last, at)
+            lifetime.kept = lifetime.kept or kept
+            if kept:
+                lifetime.last = max(lifetime.last, len(self._graph.regions[home].ops) - 1)
+
+    def _at(self, region: int, storage: int, position: int) -> Optional[Lifetime]:
+        lifetimes = self.by_region[region]
+        if storage not in lifetimes:
+            size = self._sizes.get(storage)
+            if size is None:
+                return None
+            lifetimes[storage] = Lifetime(position, position, size, storages=(storage,))
+        return lifetimes[storage]
+
+    def _copy_in(self, region: int, inner: int) -> None:
+        """A copy made at the start of each trip; only one that is read counts for the bound."""
+        storage = self._graph.values[inner].storage
+        is_read = storage in self.by_region[region]
+        if self._model is RuntimeModel.IDEAL and not is_read:
+            return
+        lifetime = self._at(region, storage, 0)
+        if lifetime is not None:
+            lifetime.first, lifetime.last = 0, max(0, len(self._graph.regions[region].ops) - 1)
+            lifetime.kept = self._graph.regions[region].keeps_scopes
+
+    def _extend_over_region(self, value: int, from_start: bool) -> None:
+        region = self._graph.values[value].region
+        storage = self._graph.values[value].storage
+        end = len(self._graph.regions[region].ops) - 1
+        if from_start and self._graph.values[value].kind is ValueKind.DENSE:
+            self._at(region, storage, 0)
+        lifetime = self.by_region[region].get(storage)
+        if lifetime is not None:
+            lifetime.first = 0 if from_start else lifetime.first
+            lifetime.last = max(lifetime.last, end)
+
+    def _share_in_place(self) -> None:
+        """Merges the lifetimes that one allocation serves, because an op works in place.
+
+        Paddle's executor does so in the main block, for a result whose name is new at the op and an operand
+        whose name is not used again (`buffer_shared_inplace_pass`); in inner blocks it does not.
+        """
+        for region in self._graph.regions:
+            if self._model is RuntimeModel.IDEAL or region.id == 0:
+                self._share_in_region(region.ops, self.by_region[region.id])
+
+    def _share_in_region(self, ops: Iterable[int], lifetimes: RegionLifetimes) -> None:
+        root: Dict[int, int] = {}
+        taken = set()
+        for op in map(self._graph.ops.__getitem__, ops):
+            for source, target in self.in_place_pairs(op, lifetimes, root):
+                if target in taken:
+                    continue
+                taken.add(target)
+                first, second = lifetimes[source], lifetimes.pop(target)
+                first.last, first.kept = max(first.last, second.last), second.kept
+                first.storages += (target,)
+                root[target] = source
+
+    def in_place_pairs(self, op: Op, lifetimes: RegionLifetimes,
+                       root: Dict[int, int]) -> Iterator[Tuple[int, int]]:
+        """(storage given up by an operand, storage taken over by a result), for each that may."""
+        at = self.position[op.id]
+        for i, j in op.facts.in_place:
+            source, target = op.operands[i], op.results[j]
+            if source < 0 or target < 0 or op.operands.count(source) > 1:
+                continue
+            source, target = (self._graph.values[v].storage for v in (source, target))
+            owner = _root(root, source)
+            if owner == target or owner not in lifetimes or target not in lifetimes:
+                continue
+            dying, born = lifetimes[owner], lifetimes[target]
+            is_last_holder = dying.storages[-1] == source
+            if (is_last_holder and dying.last == at and born.first == at and not dying.kept and
+                    born.size == dying.size and not self._protected(source) and
+                    not self._protected(target)):
+                yield owner, target
+
+    def _protected(self, storage: int) -> bool:
+        value = self._graph.values[storage]
+        return value.fed or value.fetched or value.persistable
+
+    def _hold_to_the_end(self) -> None:
+        for region in self._graph.regions:
+            end = len(region.ops) - 1
+            for lifetime in self.by_region[region.id].values():
+                lifetime.last = max(lifetime.last, end)
+                lifetime.kept = lifetime.kept or region.keeps_scopes
+
+
+def _root(root: Dict[int, int], storage: int) -> int:
+    while storage in root:
+        storage = root[storage]
+    return storage
+
+
+def _storage_sizes(graph: Graph) -> Dict[int, Size]:
+    """Size of each storage: that of its largest tenant; none for persistables and unknown sizes."""
+    linked = {
+        inner for r in graph.regions if r.kind is RegionKind.LOOP_GRADIENT
+        for _, inner in r.arguments
+    }
+    sizes: Dict[int, List[Size]] = {}
+    unknown = set()
+    for value in graph.values:
+        if value.kind is not ValueKind.DENSE or value.persistable or value.id in linked:
+            unknown.add(value.storage)
+        elif value.size is None:
+            unknown.add(value.storage)
+        else:
+            sizes.setdefault(value.storage, []).append(value.size)
+    return {s: largest(members) for s, members in sizes.items() if s not in unknown}
+
+
+def largest(sizes: List[Size]) -> Size:
+    """The largest of `sizes` if one is proved to be; else a polynomial that is at least each of them."""
+    for candidate in sizes:
+        if all(candidate >= other for other in sizes):
+            return candidate
+    terms: Dict = {}
+    for size in sizes:
+        for monomial, coefficient in size.terms.items():
+            terms[monomial] = max(terms.get(monomial, 0), coefficient)
+    return Size(terms)

@@ -1,0 +1,69 @@
+"""Where an op stands, seen from the region that owns a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Tuple
+
+from transpiler.ir import Graph, Op
+
+
+class Positions:
+    """Positions of ops in the op lists of their regions."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.of: Dict[int, int] = {op: i for r in graph.regions for i, op in enumerate(r.ops)}
+
+    def seen_from(self, op: Op, home: int) -> Tuple[int, bool]:
+        """Position in region `home` of `op`, or of the op of `home` that contains it.
+
+        Returns the end of `home`, and True, for an op of a gradient region that continues the scope of
+        `home`: it runs after the trip, on what the trip left behind. (-1, False) if `op` is outside.
+        """
+        region, inner = op.region, op.id
+        while region != home:
+            facts = self._graph.regions[region]
+            if facts.forward == home:
+                return len(self._graph.regions[home].ops) - 1, True
+            if facts.parent < 0:
+                return -1, False
+            region, inner = facts.parent, facts.op
+        return self.of[inner], False
+
+
+@dataclass
+class Span:
+    """First and last position of the uses of a value in its region, both included.
+
+    `last` is the last use of its data or name, `shape_last` the last use of its shape. `kept`: a gradient
+    region reads it after the trip. `defined`: the first use is a plain write in its own region.
+    """
+
+    first: int
+    last: int
+    shape_last: int
+    kept: bool = False
+    defined: bool = False
+
+
+def spans(graph: Graph) -> Dict[int, Span]:
+    """The span of every value that an op names."""
+    positions = Positions(graph)
+    found: Dict[int, Span] = {}
+    for op in graph.walk():
+        data = set(op.data_reads()) | set(op.writes())
+        for value in dict.fromkeys(op.reads() + op.writes()):
+            home = graph.values[value].region
+            at, kept = positions.seen_from(op, home)
+            if at < 0:
+                continue
+            if value not in found:
+                plain_write = op.region == home and value not in op.reads() and not op.regions
+                found[value] = Span(at, at, at, kept, defined=plain_write)
+            span = found[value]
+            span.first = min(span.first, at)
+            span.shape_last = max(span.shape_last, at)
+            span.last = max(span.last, at) if value in data or kept else span.last
+            span.kept = span.kept or kept
+    return found

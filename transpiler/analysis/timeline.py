@@ -1,0 +1,163 @@
+"""Live bytes at each op, the peak, and what makes it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, Tuple
+
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.ir import Graph, Region, RegionKind, Size
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Memory that exists at one op: a storage, its bytes, and how many of it there are (trips)."""
+
+    storage: int
+    size: Size
+    count: Size
+
+
+@dataclass(frozen=True)
+class Point:
+    op: int
+    bytes: int
+
+
+class Timeline:
+    """Bytes above resting that exist while each op runs, for one runtime model and concrete dims.
+
+    A loop is one pass over its body, at its fullest trip: what earlier trips left for the gradient is
+    counted `trips - 1` times below it. What kernels allocate for themselves is not in it.
+
+    Args:
+        graph: the program.
+        model: the runtime.
+        dims: concrete value of every symbolic dim that the graph's sizes use.
+    """
+
+    def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int]) -> None:
+        self._graph = graph
+        self._dims = {**dims, **_dims_less_one(dims)}
+        self.lifetimes = Lifetimes(graph, model)
+        self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
+        self._kept: Dict[int, int] = {}
+        self._evaluated: Dict[Size, int] = {}
+        self.points: List[Point] = []
+        self._run(graph.regions[0], 0)
+        self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.peak.bytes
+
+    def peak_size(self) -> Size:
+        """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
+        return sum((r.size * r.count for r in self.residents(self.peak.op)), Size.of(0))
+
+    def residents(self, op: int) -> List[Resident]:
+        """All that exists while `op` runs, largest first."""
+        found = list(self._residents(op)) if op >= 0 else []
+        return sorted(found, key=lambda r: -self.evaluate(r.size) * self.evaluate(r.count))
+
+    def kept_per_trip(self, region: int) -> Size:
+        """Bytes that one trip of `region` leaves behind for the gradient."""
+        return sum((r.size * r.count for r in self._kept_residents(self._graph.regions[region])),
+                   Size.of(0))
+
+    def evaluate(self, size: Size) -> int:
+        """Bytes, or a count, for the concrete dims of this timeline."""
+        if size not in self._evaluated:
+            self._evaluated[size] = size.evaluate(self._dims)
+        return self._evaluated[size]
+
+    def _run(self, region: Region, base: int) -> None:
+        starts, ends = self._events(region)
+        live = base
+        for at, op in enumerate(self._graph.region_ops(region.id)):
+            live += starts[at]
+            self.points.append(Point(op.id, live))
+            for inner in map(self._graph.regions.__getitem__, op.regions):
+                earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
+                self._run(inner, live + earlier * self._kept_bytes(inner))
+            live -= ends[at]
+            live += self._left_behind(op.regions)
+
+    def _events(self, region: Region) -> Tuple[List[int], List[int]]:
+        """Bytes that start and that end at each position of `region`."""
+        starts, ends = [0] * len(region.ops), [0] * len(region.ops)
+        for lifetime in self.lifetimes.by_region[region.id].values():
+            size = self.evaluate(lifetime.size)
+            starts[lifetime.first] += size
+            ends[lifetime.last] += size
+        for _, _, until, amount in self._scopes_left_in(region):
+            if until < len(ends):
+                ends[until] += self.evaluate(amount)
+        return starts, ends
+
+    def _left_behind(self, regions: Tuple[int, ...]) -> int:
+        inner = (self._graph.regions[r] for r in regions)
+        return sum(self.evaluate(r.trips) * self._kept_bytes(r) for r in inner if r.keeps_scopes)
+
+    def _kept_bytes(self, region: Region) -> int:
+        if region.id not in self._kept:
+            self._kept[region.id] = self.evaluate(self.kept_per_trip(region.id))
+        return self._kept[region.id]
+
+    def _scopes_left_in(self, region: Region) -> Iterator[Tuple[int, Region, int, Size]]:
+        """(from, inner region, until, bytes) of the scopes that ops of `region` leave behind."""
+        for at, op in enumerate(self._graph.region_ops(region.id)):
+            for inner in map(self._graph.regions.__getitem__, op.regions):
+                if inner.keeps_scopes:
+                    gradient = self._gradient_op.get(inner.id, -1)
+                    here = gradient >= 0 and self._graph.ops[gradient].region == region.id
+                    until = self.lifetimes.position[gradient] if here else len(region.ops)
+                    yield at, inner, until, inner.trips * self.kept_per_trip(inner.id)
+
+    def _kept_residents(self, region: Region) -> Iterator[Resident]:
+        """What a trip of `region` leaves behind, the scopes that inner loops leave in it included."""
+        for storage, lifetime in self.lifetimes.by_region[region.id].items():
+            if lifetime.kept:
+                yield Resident(storage, lifetime.size, Size.of(1))
+        for _, inner, until, _ in self._scopes_left_in(region):
+            if until >= len(region.ops):
+                yield from _times(self._kept_residents(inner), inner.trips)
+
+    def _residents(self, op: int) -> Iterator[Resident]:
+        while op >= 0:
+            region = self._graph.regions[self._graph.ops[op].region]
+            at = self.lifetimes.position[op]
+            for storage, lifetime in self.lifetimes.by_region[region.id].items():
+                if lifetime.first <= at <= lifetime.last:
+                    yield Resident(storage, lifetime.size, Size.of(1))
+            for start, inner, until, _ in self._scopes_left_in(region):
+                if start < at <= until:
+                    yield from _times(self._kept_residents(inner), inner.trips)
+            if region.keeps_scopes and region.kind is RegionKind.LOOP:
+                yield from _earlier_trips(self._kept_residents(region), region.trips, self.evaluate)
+            op = region.op
+
+
+def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:
+    return (Resident(r.storage, r.size, r.count * count) for r in residents)
+
+
+def _earlier_trips(residents: Iterator[Resident], trips: Size, evaluate) -> Iterator[Resident]:
+    """The same, for one trip less. Sizes have no negative terms, so it is only exact for T > 1."""
+    if evaluate(trips) > 1:
+        yield from _times(residents, _less_one(trips))
+
+
+def _dims_less_one(dims: Mapping[str, int]) -> Dict[str, int]:
+    return {f'({name}-1)': value - 1 for name, value in dims.items()}
+
+
+def _less_one(trips: Size) -> Size:
+    """`trips - 1`: the constant part if there is one; else a dim of its own."""
+    if trips.is_constant:
+        return Size.of(trips.evaluate({}) - 1)
+    return Size.dim(f'({trips!r}-1)')
+
+
+__all__ = ['Lifetime', 'Point', 'Resident', 'Timeline']

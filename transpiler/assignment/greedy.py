@@ -1,0 +1,60 @@
+"""Largest-first strategies: values by falling size, each into a storage with room in time.
+
+The first tenant of a storage is its largest, so a later one never makes it grow: the cost of an
+order is the sum of the values that open a storage.
+"""
+from __future__ import annotations
+
+from typing import List, Optional
+
+import numpy as np
+
+from transpiler.assignment.overlap_kernel import fill_storages
+from transpiler.assignment.ranges import sections
+from transpiler.assignment.sharing import Sharing, conflict_matrix
+
+
+def fill_in_order(order: np.ndarray, ranges: np.ndarray, sharing: Optional[Sharing]) -> np.ndarray:
+    """In `order`, each value into the newest storage that it fits into, else a new one.
+
+    Args:
+        order: int64 (n,), a permutation of the values.
+
+    Returns:
+        int64 (n,) storages. Without `sharing` O(n log n + overlapping pairs); with it O(n^2).
+    """
+    if sharing is None:
+        begin, end, count = sections(ranges)
+        return fill_storages(order, begin, end, count)
+    conflicts = conflict_matrix(ranges, sharing)
+    storages = np.empty(len(order), dtype=np.int64)
+    blocked: List[np.ndarray] = []
+    for value in order.tolist():
+        storage = len(blocked) - 1
+        while storage >= 0 and blocked[storage][value]:
+            storage -= 1
+        if storage < 0:
+            storage = len(blocked)
+            blocked.append(conflicts[value].copy())
+        else:
+            blocked[storage] |= conflicts[value]
+        storages[value] = storage
+    return storages
+
+
+def largest_first(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing]) -> np.ndarray:
+    """By falling size; equal sizes in order of definition, which colours them optimally."""
+    return fill_in_order(np.lexsort((ranges[:, 0], -sizes)), ranges, sharing)
+
+
+def largest_longest_first(ranges: np.ndarray, sizes: np.ndarray,
+                          sharing: Optional[Sharing]) -> np.ndarray:
+    """By falling size; equal sizes by falling life time: what is hard to place goes first."""
+    lifetime = ranges[:, 1] - ranges[:, 0]
+    return fill_in_order(np.lexsort((ranges[:, 0], -lifetime, -sizes)), ranges, sharing)
+
+
+def largest_latest_first(ranges: np.ndarray, sizes: np.ndarray,
+                         sharing: Optional[Sharing]) -> np.ndarray:
+    """By falling size; equal sizes from the last use backwards."""
+    return fill_in_order(np.lexsort((-ranges[:, 1], -sizes)), ranges, sharing)

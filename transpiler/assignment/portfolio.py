@@ -1,0 +1,103 @@
+"""`assign`: run several strategies, keep the smallest, say how far from the optimum it can be."""
+from __future__ import annotations
+
+import time
+from typing import Dict, Optional, Tuple
+
+import numpy as np
+
+from transpiler.assignment import exact
+from transpiler.assignment.bounds import sharing_bound
+from transpiler.assignment.greedy import (largest_first, largest_latest_first,
+                                          largest_longest_first)
+from transpiler.assignment.jit import COMPILED
+from transpiler.assignment.ranges import (ArrayLike, Assignment, checked, renumbered, storage_sizes,
+                                          total_bytes)
+from transpiler.assignment.sharing import MayShare, Sharing
+from transpiler.assignment.sweep import (Strategy, backwards, closest_size, interval_colouring,
+                                         memory_pool, pool_then_grow, profile_fit)
+
+EXACT_COUNT = 5_000
+QUADRATIC_COUNT = 5_000
+UNCOMPILED_COUNT = 5_000
+
+
+def strategies() -> Dict[str, Strategy]:
+    """Every greedy strategy by name; all have the signature (ranges, sizes, sharing) -> storages.
+
+    Each takes int64 (n, 2) ranges and int64 (n,) sizes in bytes and returns int64 (n,).
+    """
+    members = [
+        memory_pool, closest_size, pool_then_grow, profile_fit, interval_colouring,
+        backwards(memory_pool),
+        backwards(closest_size),
+        backwards(pool_then_grow),
+        backwards(profile_fit), largest_first, largest_longest_first, largest_latest_first
+    ]
+    return {member.__name__: member for member in members}
+
+
+def affordable(count: int, constrained: bool) -> Dict[str, Strategy]:
+    """The strategies that stay fast (seconds) for `count` values."""
+    chosen = strategies()
+    limit = QUADRATIC_COUNT if constrained else (10**9 if COMPILED else UNCOMPILED_COUNT)
+    if count > limit:
+        for name in ("largest_first", "largest_longest_first", "largest_latest_first"):
+            del chosen[name]
+    return chosen
+
+
+def assign(ranges: ArrayLike,
+           sizes: ArrayLike,
+           may_share: MayShare = None,
+           seconds: float = 10.0,
+           bound: Optional[int] = None) -> Assignment:
+    """The smallest whole-storage assignment that any strategy finds.
+
+    Never worse than any member of `affordable(n, ...)`. Values of 0 bytes get a storage each.
+
+    Args:
+        ranges: int (n, 2), inclusive [first, last] positions (see `ranges.py`).
+        sizes: int (n,), bytes.
+        may_share: further constraints on pairs (see `Sharing.of`).
+        seconds: time box of the exact search, which runs only where a gap is left.
+        bound: a lower bound in bytes that the caller knows (e.g. of `parallel_safe_bound`).
+
+    Raises:
+        ValueError: for malformed input.
+    """
+    started = time.monotonic()
+    range_array, size_array = checked(ranges, sizes)
+    solid = np.flatnonzero(size_array)
+    sharing = Sharing.of(may_share, len(size_array))
+    storages, best_bound, name = _best(range_array[solid], size_array[solid],
+                                       None if sharing is None else sharing.restricted(solid),
+                                       seconds, bound or 0)
+    everyone = np.arange(len(size_array), dtype=np.int64) + len(solid)
+    everyone[solid] = storages
+    everyone = renumbered(everyone)
+    return Assignment(storages=everyone,
+                      storage_sizes=storage_sizes(everyone, size_array),
+                      total_bytes=total_bytes(storages, size_array[solid]),
+                      bound=best_bound,
+                      strategy=name,
+                      seconds=time.monotonic() - started)
+
+
+def _best(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], seconds: float,
+          known_bound: int) -> Tuple[np.ndarray, int, str]:
+    """(storages, bound, strategy) over all affordable strategies and the exact search."""
+    bound = max(known_bound, sharing_bound(ranges, sizes))
+    best, best_total, best_name = np.arange(len(sizes), dtype=np.int64), int(sizes.sum()), "none"
+    for name, strategy in affordable(len(sizes), sharing is not None).items():
+        if best_total == bound:
+            break
+        storages = strategy(ranges, sizes, sharing)
+        total = total_bytes(storages, sizes)
+        if total < best_total:
+            best, best_total, best_name = storages, total, name
+    if best_total > bound and len(sizes) <= EXACT_COUNT and seconds > 0:
+        improved, bound = exact.solve(ranges, sizes, sharing, best, bound, seconds)
+        if total_bytes(improved, sizes) < best_total:
+            best, best_name = improved, "exact"
+    return best, bound, best_name

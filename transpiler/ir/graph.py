@@ -1,0 +1,193 @@
+"""Graph, Region, Op and Value."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+from transpiler.ir.size import Size
+
+
+class ValueKind(enum.Enum):
+    DENSE = 'dense'
+    SELECTED_ROWS = 'selected rows'
+    ARRAY = 'tensor array'
+    OTHER = 'other'  # step scopes, rank tables, readers, feed and fetch holders
+
+
+class RegionKind(enum.Enum):
+    BLOCK = 'block'
+    LOOP = 'loop'
+    LOOP_GRADIENT = 'loop gradient'
+    BRANCH = 'branch'
+    BRANCH_GRADIENT = 'branch gradient'
+    OPAQUE = 'opaque'  # run by an op whose rules the graph does not model
+
+
+@dataclass
+class Value:
+    """A named cell of memory in the scope of one region: what one name of the program stands for.
+
+    `storage` is the id of the value whose memory it uses: its own, or that of the value it was merged
+    with. Passes that reuse memory change nothing else.
+    """
+
+    id: int
+    name: str
+    region: int
+    kind: ValueKind = ValueKind.DENSE
+    dtype: str = ''
+    shape: Optional[Tuple[Size, ...]] = None  # None if a dim is unknown
+    size: Optional[Size] = None  # bytes; None if a dim is unknown
+    lod_level: int = 0
+    persistable: bool = False
+    parameter: bool = False
+    fed: bool = False
+    fetched: bool = False
+    skipped: bool = False
+    storage: int = -1
+
+    def __post_init__(self) -> None:
+        if self.storage < 0:
+            self.storage = self.id
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What is known of an operator, whatever program it stands in.
+
+    `in_place` and `shape_only` are positions: operand positions that may give their memory to a result
+    position, and operand positions of which only the shape is read, not the data.
+    """
+
+    known: bool = True
+    random: bool = False
+    side_effect: bool = False
+    collective: bool = False
+    in_place: Tuple[Tuple[int, int], ...] = ()
+    shape_only: FrozenSet[int] = frozenset()
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it must keep its place among the other ordered ops."""
+        return self.random or self.side_effect or self.collective or not self.known
+
+
+@dataclass
+class Op:
+    """One operator. `operands` and `results` are value ids by position; -1 stands for an empty slot.
+
+    `origin` is the id of the op of the imported program that it is, or is a clone of.
+    """
+
+    id: int
+    kind: str
+    region: int
+    operands: Tuple[int, ...] = ()
+    results: Tuple[int, ...] = ()
+    regions: Tuple[int, ...] = ()
+    facts: OpFacts = field(default_factory=OpFacts)
+    origin: int = -1
+    label: str = ''  # where the user made it: a source line, if the program carries one
+
+    def __post_init__(self) -> None:
+        if self.origin < 0:
+            self.origin = self.id
+
+    def reads(self) -> Tuple[int, ...]:
+        """Ids of the values it names as inputs, each once."""
+        return tuple(dict.fromkeys(v for v in self.operands if v >= 0))
+
+    def writes(self) -> Tuple[int, ...]:
+        """Ids of the values it names as outputs, each once."""
+        return tuple(dict.fromkeys(v for v in self.results if v >= 0))
+
+    def shape_reads(self) -> Tuple[int, ...]:
+        """Ids of the values of which it reads the shape and never the data."""
+        data = {v for i, v in enumerate(self.operands) if i not in self.facts.shape_only}
+        return tuple(v for v in self.reads() if v not in data)
+
+    def data_reads(self) -> Tuple[int, ...]:
+        """Ids of the values whose data it reads, each once."""
+        data = (v for i, v in enumerate(self.operands) if i not in self.facts.shape_only)
+        return tuple(dict.fromkeys(v for v in data if v >= 0))
+
+
+@dataclass
+class Region:
+    """Ops in order under one scope.
+
+    `arguments` are (outer, inner) pairs that the runtime links or copies in at each entry, `results` are
+    (inner, outer) pairs handed out at each exit. A gradient region names in `forward` the region whose
+    scope it continues: the values of that region that it reads are kept, per trip, until it has run.
+    """
+
+    id: int
+    kind: RegionKind
+    op: int = -1  # the op that runs it; -1 for the main region
+    parent: int = -1
+    forward: int = -1
+    ops: List[int] = field(default_factory=list)
+    arguments: Tuple[Tuple[int, int], ...] = ()
+    results: Tuple[Tuple[int, int], ...] = ()
+    trips: Size = field(default_factory=lambda: Size.of(1))
+    keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
+
+
+@dataclass
+class Graph:
+    """A program: values, ops and regions by id. Region 0 is the main one."""
+
+    values: List[Value] = field(default_factory=list)
+    ops: List[Op] = field(default_factory=list)
+    regions: List[Region] = field(default_factory=list)
+
+    def new_value(self, name: str, region: int, **facts: object) -> Value:
+        value = Value(len(self.values), name, region, **facts)
+        self.values.append(value)
+        return value
+
+    def new_op(self, kind: str, region: int, **facts: object) -> Op:
+        """A new op at the end of `region`."""
+        op = Op(len(self.ops), kind, region, **facts)
+        self.ops.append(op)
+        self.regions[region].ops.append(op.id)
+        return op
+
+    def new_region(self, kind: RegionKind, **facts: object) -> Region:
+        region = Region(len(self.regions), kind, **facts)
+        self.regions.append(region)
+        return region
+
+    def region_ops(self, region: int) -> Iterator[Op]:
+        return (self.ops[i] for i in self.regions[region].ops)
+
+    def walk(self, region: int = 0) -> Iterator[Op]:
+        """All ops in program order, each before the ops of its regions."""
+        for op in self.region_ops(region):
+            yield op
+            for inner in op.regions:
+                yield from self.walk(inner)
+
+    def inside(self, op: Op) -> Iterator[Op]:
+        """The ops nested in `op`, at any depth."""
+        for region in op.regions:
+            yield from self.walk(region)
+
+    def copy(self) -> Graph:
+        """A graph whose values and regions may be changed without changing this one's; ops are shared."""
+        return Graph([replace(v) for v in self.values], list(self.ops),
+                     [replace(r, ops=list(r.ops)) for r in self.regions])
+
+    def unshared(self) -> Graph:
+        """The same ops in the same order, every value in a memory of its own."""
+        return Graph([replace(v, storage=v.id) for v in self.values], list(self.ops),
+                     list(self.regions))
+
+    def storage_members(self) -> Dict[int, List[int]]:
+        """Value ids by storage, for every storage that has more than one."""
+        members: Dict[int, List[int]] = {}
+        for value in self.values:
+            members.setdefault(value.storage, []).append(value.id)
+        return {s: m for s, m in members.items() if len(m) > 1}

@@ -1,0 +1,145 @@
+"""Sizes in bytes (or in elements) as polynomials in symbolic dims."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Dict, Iterable, Mapping, Tuple, Union
+
+Number = Union[int, Fraction]
+# A monomial is a sorted tuple of (dim, power); the empty tuple is the constant term.
+Monomial = Tuple[Tuple[str, int], ...]
+
+
+class Size:
+    """A polynomial with non-negative coefficients in dims that are at least 1.
+
+    Dims are the batch (`N`), loop trips (`T1`, ...) and whatever else a program leaves open. The order
+    is partial: `a >= b` says that `a` is at least `b` for *every* value of the dims, so neither
+    `a >= b` nor `b >= a` may hold.
+    """
+
+    __slots__ = ('_terms',)
+
+    def __init__(self, terms: Mapping[Monomial, Number] = ()) -> None:
+        kept = {m: _plain(c) for m, c in dict(terms).items() if c}
+        if any(c < 0 for c in kept.values()):
+            raise ValueError(f'a size has no negative terms: {kept}')
+        self._terms: Dict[Monomial, Number] = kept
+
+    @classmethod
+    def of(cls, value: Union[Number, Size]) -> Size:
+        """The constant `value`, or `value` itself if it is a Size already."""
+        return value if isinstance(value, Size) else cls({(): value})
+
+    @classmethod
+    def dim(cls, name: str) -> Size:
+        """The symbolic dim `name`."""
+        return cls({((name, 1),): 1})
+
+    @classmethod
+    def product(cls, factors: Iterable[Union[Number, Size]]) -> Size:
+        result = cls.of(1)
+        for factor in factors:
+            result = result * factor
+        return result
+
+    @property
+    def terms(self) -> Dict[Monomial, Number]:
+        return dict(self._terms)
+
+    @property
+    def dims(self) -> frozenset:
+        """Names of the symbolic dims in it."""
+        return frozenset(name for monomial in self._terms for name, _ in monomial)
+
+    @property
+    def is_constant(self) -> bool:
+        return all(not monomial for monomial in self._terms)
+
+    def evaluate(self, dims: Mapping[str, int]) -> int:
+        """The value for concrete `dims`; a dim that is not given raises KeyError."""
+        total = sum(
+            c * math.prod(dims[name]**power for name, power in m) for m, c in self._terms.items())
+        return math.ceil(total)
+
+    def __add__(self, other: Union[Number, Size]) -> Size:
+        merged = dict(self._terms)
+        for monomial, coefficient in Size.of(other)._terms.items():
+            merged[monomial] = merged.get(monomial, 0) + coefficient
+        return Size(merged)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Union[Number, Size]) -> Size:
+        product: Dict[Monomial, Number] = {}
+        for m1, c1 in self._terms.items():
+            for m2, c2 in Size.of(other)._terms.items():
+                monomial = _times(m1, m2)
+                product[monomial] = product.get(monomial, 0) + c1 * c2
+        return Size(product)
+
+    __rmul__ = __mul__
+
+    def __ge__(self, other: Union[Number, Size]) -> bool:
+        """True only if proved: `self - other`, written in dims minus one, has no negative term."""
+        difference: Dict[Monomial, Number] = {}
+        for sign, size in ((1, self), (-1, Size.of(other))):
+            for monomial, coefficient in size._terms.items():
+                for shifted, factor in _shift(monomial).items():
+                    difference[shifted] = difference.get(shifted, 0) + sign * coefficient * factor
+        return all(c >= 0 for c in difference.values())
+
+    def __le__(self, other: Union[Number, Size]) -> bool:
+        return Size.of(other) >= self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (int, Fraction, Size)):
+            return NotImplemented
+        return self._terms == Size.of(other)._terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._terms.items()))
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def __repr__(self) -> str:
+        if not self._terms:
+            return '0'
+        ordered = sorted(self._terms.items(), key=lambda t: (-sum(p for _, p in t[0]), t[0]))
+        return ' + '.join(_term_text(m, c) for m, c in ordered)
+
+
+def _plain(coefficient: Number) -> Number:
+    """Integers stay int, so that printing and JSON need no special case."""
+    if isinstance(coefficient, Fraction) and coefficient.denominator == 1:
+        return int(coefficient)
+    return coefficient
+
+
+def _times(a: Monomial, b: Monomial) -> Monomial:
+    powers = dict(a)
+    for name, power in b:
+        powers[name] = powers.get(name, 0) + power
+    return tuple(sorted(powers.items()))
+
+
+def _shift(monomial: Monomial) -> Dict[Monomial, int]:
+    """`monomial` with each dim d written as 1 + d', multiplied out."""
+    result: Dict[Monomial, int] = {(): 1}
+    for name, power in monomial:
+        expanded: Dict[Monomial, int] = {}
+        for done, factor in result.items():
+            for k in range(power + 1):
+                key = _times(done, ((name, k),)) if k else done
+                expanded[key] = expanded.get(key, 0) + factor * math.comb(power, k)
+        result = expanded
+    return result
+
+
+def _term_text(monomial: Monomial, coefficient: Number) -> str:
+    factors = [name if power == 1 else f'{name}^{power}' for name, power in monomial]
+    if coefficient != 1 or not factors:
+        factors.insert(0, str(coefficient))
+    return '*'.join(factors)

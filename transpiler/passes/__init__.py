@@ -1,0 +1,1 @@
+"""Rewrites of the graph: one file a pass, one signature, `(graph, context) -> graph`."""

@@ -1,0 +1,34 @@
+"""What every pass is told besides the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Mapping
+
+from transpiler.analysis.runtime import RuntimeModel
+
+
+@dataclass
+class Reuse:
+    """One value that took over the memory of earlier ones. Bytes are for the hinted dims."""
+
+    value: int
+    storage: int
+    tier: str  # 'in-place', '1', '2' or '3'
+    waste_bytes: int
+
+
+@dataclass
+class PassContext:
+    """Hints and options in, decisions out.
+
+    `dims` ranks choices; it never makes a plan unsafe for other sizes. `reuses` and `left_alone` (value id ->
+    reason) are what the passes did and did not do, for the report.
+    """
+
+    model: RuntimeModel
+    dims: Mapping[str, int]
+    level: int = 0
+    skip_grads: bool = True
+    reuses: List[Reuse] = field(default_factory=list)
+    left_alone: Dict[int, str] = field(default_factory=dict)

@@ -1,0 +1,115 @@
+"""Which values may share memory, and why the others may not."""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, Set
+
+from transpiler.analysis.control_flow_graph import ControlFlowGraph
+from transpiler.analysis.positions import Span
+from transpiler.ir import Graph, RegionKind, Value, ValueKind
+
+# A scalar is worth no sharing, and it is what people fetch without saying so before.
+_LEAST_BYTES = 256
+
+
+def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
+    """Reason by value id, for every value that must keep a memory of its own."""
+    reasons: Dict[int, str] = {}
+    for value in graph.values:
+        reason = _own_reason(value)
+        if reason:
+            reasons[value.id] = reason
+    for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
+                           (_beside_arrays(graph),
+                            'used together with a tensor array or rank table'),
+                           (_linked(graph),
+                            'passed between a loop or branch and its gradient by name'),
+                           (_carry_lod(graph),
+                            'may carry LoD at run time'), (ControlFlowGraph(graph).carried(),
+                                                           'carried from one trip to the next')):
+        for value in values:
+            reasons.setdefault(value, reason)
+    for value, span in spans.items():
+        if not span.defined:
+            reasons.setdefault(value, 'not written first by a plain op of its own block')
+    return reasons
+
+
+def named_by_regions(graph: Graph) -> FrozenSet[int]:
+    """Values that an op with regions names: the runtime finds their gradients by that name."""
+    return frozenset(v for op in graph.ops if op.regions for v in op.reads() + op.writes())
+
+
+def keeps_its_name(graph: Graph, skip_grads: bool) -> FrozenSet[int]:
+    """Values that others may use the memory of before them, but not after: they can be found by name.
+
+    With `skip_grads`, gradients of parameters are among them: distributed passes look for those.
+    """
+    closed = named_by_regions(graph)
+    if skip_grads:
+        names = {f'{v.name}@GRAD' for v in graph.values if v.parameter}
+        closed |= {v.id for v in graph.values if v.name in names and v.region == 0}
+    return closed
+
+
+def _own_reason(value: Value) -> str:
+    if value.persistable:
+        return 'persistable'
+    if value.fed:
+        return 'fed from outside'
+    if value.fetched:
+        return 'fetched'
+    if value.skipped:
+        return 'in skip_opt_set'
+    if value.kind is not ValueKind.DENSE:
+        return value.kind.value
+    if value.size is None:
+        return 'unknown size'
+    if value.size.is_constant and value.size.evaluate({}) < _LEAST_BYTES:
+        return 'too small to matter'
+    return ''
+
+
+def _opaque(graph: Graph) -> Set[int]:
+    found: Set[int] = set()
+    for op in graph.ops:
+        inside_opaque = any(graph.regions[r].kind is RegionKind.OPAQUE for r in op.regions)
+        if not op.facts.known or inside_opaque or op.facts.side_effect or op.facts.collective:
+            found.update(op.reads() + op.writes())
+        if inside_opaque:
+            for inner in graph.inside(op):
+                found.update(inner.reads() + inner.writes())
+    return found
+
+
+def _beside_arrays(graph: Graph) -> Set[int]:
+    found: Set[int] = set()
+    for op in graph.ops:
+        named = op.reads() + op.writes()
+        kinds = {graph.values[v].kind for v in named}
+        if not op.regions and kinds & {ValueKind.ARRAY, ValueKind.OTHER}:
+            found.update(named)
+    return found
+
+
+def _linked(graph: Graph) -> Set[int]:
+    arguments = {inner for r in graph.regions for _, inner in r.arguments}
+    return arguments | {inner for r in graph.regions for inner, _ in r.results}
+
+
+def _carry_lod(graph: Graph) -> Set[int]:
+    """Values that LoD can reach: everything computed, at any remove, from a LoD tensor."""
+    tainted = {v.id for v in graph.values if v.lod_level > 0}
+    if not tainted:
+        return tainted
+    before = -1
+    while len(tainted) > before:
+        before = len(tainted)
+        for op in graph.walk():
+            if tainted.intersection(op.reads()):
+                tainted.update(op.writes())
+        for region in graph.regions:
+            for source, target in region.arguments + region.results:
+                if source in tainted:
+                    tainted.add(target)
+    return tainted

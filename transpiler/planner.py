@@ -1,0 +1,69 @@
+"""Which passes run, in which order, and whether their result is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Callable, Dict, List, Mapping, Sequence, Tuple
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext, Reuse
+from transpiler.passes.inplace import coalesce_in_place
+from transpiler.passes.reuse import reuse_storages
+
+Pass = Callable[[Graph, PassContext], Graph]
+
+_IN_PLACE: Tuple[str, Pass] = ('in-place', coalesce_in_place)
+_REUSE: Tuple[str, Pass] = ('reuse', reuse_storages)
+# Simplest first: a longer sequence must do strictly better to be chosen.
+_SEQUENCES: Tuple[Tuple[Tuple[str, Pass], ...],
+                  ...] = ((_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE))
+
+
+@dataclass
+class Plan:
+    """A graph that is at least as good as the original, and what was done to get there.
+
+    `savings` lists (pass, bytes by which it lowered the predicted peak).
+    """
+
+    original: Graph
+    graph: Graph
+    before: Timeline
+    after: Timeline
+    reuses: List[Reuse] = field(default_factory=list)
+    left_alone: Dict[int, str] = field(default_factory=dict)
+    savings: List[Tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        return self.graph is not self.original
+
+
+def plan(graph: Graph,
+         model: RuntimeModel,
+         dims: Mapping[str, int],
+         level: int = 0,
+         skip_grads: bool = True) -> Plan:
+    """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak."""
+    before = Timeline(graph, model, dims)
+    best = Plan(graph, graph, before, before)
+    for sequence in _SEQUENCES:
+        context = PassContext(model, dims, level, skip_grads)
+        candidate = _run(graph, before, sequence, context)
+        best.left_alone.update(context.left_alone)
+        if candidate.after.peak_bytes < best.after.peak_bytes:
+            best = replace(candidate, left_alone=best.left_alone)
+    return best
+
+
+def _run(graph: Graph, before: Timeline, sequence: Sequence[Tuple[str, Pass]],
+         context: PassContext) -> Plan:
+    current, after, savings = graph.copy(), before, []
+    for name, rewrite in sequence:
+        current = rewrite(current, context)
+        timeline = Timeline(current, context.model, context.dims)
+        savings.append((name, after.peak_bytes - timeline.peak_bytes))
+        after = timeline
+    return Plan(graph, current, before, after, context.reuses, context.left_alone, savings)

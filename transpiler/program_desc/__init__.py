@@ -1,0 +1,1 @@
+"""ProgramDesc programs (Paddle 2.x): import, emission, operator facts."""

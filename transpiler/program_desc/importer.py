@@ -1,0 +1,274 @@
+"""From a ProgramDesc to a Graph: names become values, scopes become regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+
+from google.protobuf.message import DecodeError
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from transpiler.errors import InvalidProgramError
+from transpiler.ir import Graph, Op, Region, RegionKind, Size, Value, ValueKind
+from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
+from transpiler.program_desc.shapes import Shapes, infer_shapes
+
+_VarType = framework_pb2.VarType
+_KINDS = {
+    _VarType.LOD_TENSOR: ValueKind.DENSE,
+    _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
+    _VarType.LOD_TENSOR_ARRAY: ValueKind.ARRAY,
+}
+_REGION_KINDS = {
+    'while': RegionKind.LOOP,
+    'while_grad': RegionKind.LOOP_GRADIENT,
+    'conditional_block': RegionKind.BRANCH,
+    'conditional_block_infer': RegionKind.BRANCH,
+    'conditional_block_grad': RegionKind.BRANCH_GRADIENT,
+}
+
+
+@dataclass
+class ImportedProgram:
+    """A graph, and what it takes to write it back: the parsed message and the desc of each op."""
+
+    graph: Graph
+    message: framework_pb2.ProgramDesc
+    descs: Dict[int, framework_pb2.OpDesc]  # by op id
+    block_regions: Dict[int, int]  # block index -> region id; blocks that no op runs are missing
+
+    def symbols(self) -> FrozenSet[str]:
+        """Names of all symbolic dims in sizes and trips."""
+        sizes = [v.size for v in self.graph.values if v.size is not None]
+        return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.graph.regions]))
+
+
+def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
+    """The message in `serialized`; raises InvalidProgramError if it is not a program."""
+    try:
+        message = framework_pb2.ProgramDesc.FromString(serialized)
+    except DecodeError as error:
+        raise InvalidProgramError(f'not a serialized Paddle program: {error}') from error
+    if not message.blocks:
+        raise InvalidProgramError('not a serialized Paddle program: it has no block')
+    return message
+
+
+def import_program(
+    serialized: bytes, fetched: Iterable[str] = (), skipped: Iterable[str] = ()) -> ImportedProgram:
+    """The graph of a serialized ProgramDesc.
+
+    Args:
+        serialized: the message, as `Program.desc.serialize_to_string()` gives it.
+        fetched: names of the main block that the user will fetch.
+        skipped: names, of any block, that must keep a memory of their own.
+    """
+    importer = _Importer(parse(serialized), infer_shapes(serialized), frozenset(fetched),
+                         frozenset(skipped))
+    return importer.run()
+
+
+class _Importer:
+
+    def __init__(self, message: framework_pb2.ProgramDesc, shapes: Shapes, fetched: FrozenSet[str],
+                 skipped: FrozenSet[str]) -> None:
+        self._message = message
+        self._shapes = shapes
+        self._fetched = fetched
+        self._skipped = skipped
+        self._graph = Graph()
+        self._registry = OpRegistry()
+        self._descs: Dict[int, framework_pb2.OpDesc] = {}
+        self._regions: Dict[int, int] = {}
+        self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
+        self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
+
+    def run(self) -> ImportedProgram:
+        self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
+        self._mark_fed_and_fetched()
+        return ImportedProgram(self._graph, self._message, self._descs, self._regions)
+
+    def _import_block(self, index: int, region: Region) -> None:
+        self._regions[index] = region.id
+        scope = self._scopes.setdefault(index, {})
+        for variable in self._message.blocks[index].vars:
+            if variable.name not in scope:
+                scope[variable.name] = self._declare(variable, index, region.id).id
+        for desc in self._message.blocks[index].ops:
+            self._import_op(desc, index, region)
+
+    def _declare(self, variable: framework_pb2.VarDesc, index: int, region: int) -> Value:
+        kind = _KINDS.get(variable.type.type, ValueKind.OTHER)
+        tensor = _tensor_of(variable)
+        value = self._graph.new_value(variable.name,
+                                      region,
+                                      kind=kind,
+                                      persistable=variable.persistable,
+                                      parameter=variable.is_parameter,
+                                      skipped=variable.name in self._skipped)
+        if kind is ValueKind.DENSE:
+            value.dtype = _VarType.Type.Name(tensor.data_type)
+            value.lod_level = variable.type.lod_tensor.lod_level
+            value.shape = self._shapes.get((index, variable.name))
+            if value.shape is not None:
+                value.size = Size.product(value.shape) * core.size_of_dtype(
+                    core.VarDesc.VarType(tensor.data_type))
+        return value
+
+    def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
+        op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
+        self._descs[op.id] = desc
+        op.operands = tuple(self._resolve(n, index) for s in desc.inputs for n in s.arguments)
+        op.results = tuple(self._resolve(n, index) for s in desc.outputs for n in s.arguments)
+        op.label = _source_line(desc)
+        for block in _blocks_of(desc):
+            if block not in self._regions:
+                op.regions += (self._import_region(op, desc, block, region),)
+
+    def _import_region(self, op: Op, desc: framework_pb2.OpDesc, block: int, parent: Region) -> int:
+        kind = _REGION_KINDS.get(desc.type, RegionKind.OPAQUE)
+        region = self._graph.new_region(kind, op=op.id, parent=parent.id)
+        forward_block = self._message.blocks[block].forward_block_idx
+        if kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
+            region.forward = self._regions.get(forward_block, -1)
+        if kind is RegionKind.LOOP:
+            region.trips = Size.dim(f'T{block}')
+            region.keeps_scopes = not _flag(desc, 'is_test')
+        elif kind is RegionKind.BRANCH:
+            region.keeps_scopes = desc.type == 'conditional_block' and not _flag(desc, 'is_test')
+        elif kind is RegionKind.LOOP_GRADIENT:
+            region.trips = self._graph.regions[region.forward].trips
+            region.arguments = self._link_output_gradients(op, desc, block, region)
+        if kind is RegionKind.LOOP and region.keeps_scopes:
+            region.arguments = self._copy_inputs(op, desc, block, region)
+        self._import_block(block, region)
+        if kind is RegionKind.LOOP_GRADIENT:
+            region.results = self._hand_out_gradients(op, desc, block, 'X')
+        elif kind is RegionKind.BRANCH_GRADIENT:
+            region.results = self._hand_out_gradients(op, desc, block, 'Input')
+        return region.id
+
+    def _copy_inputs(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                     region: Region) -> Tuple[Tuple[int, int], ...]:
+        """The inputs that the runtime copies into each trip's scope, for the gradient to read."""
+        kept = {n for n in _names_in_place(self._message.blocks[block])}
+        copies = self._copies.setdefault(block, {})
+        pairs = []
+        for name in _slot(desc.inputs, 'X'):
+            outer = self._graph.values[self._resolve(name, self._block_of(op.region))]
+            if name in kept or outer.parameter or outer.kind is not ValueKind.DENSE:
+                continue
+            copy = self._graph.new_value(name,
+                                         region.id,
+                                         dtype=outer.dtype,
+                                         shape=outer.shape,
+                                         size=outer.size,
+                                         lod_level=outer.lod_level)
+            copies[name] = copy.id
+            pairs.append((outer.id, copy.id))
+        return tuple(pairs)
+
+    def _link_output_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                               region: Region) -> Tuple[Tuple[int, int], ...]:
+        """Output gradients, under the names that they have inside; the runtime shares their memory."""
+        scope = self._scopes.setdefault(block, {})
+        outside = _slot(desc.inputs, 'Out@GRAD')
+        inside = next((a.strings for a in desc.attrs if a.name == 'original_output_grad'), ())
+        pairs = []
+        for outer_name, inner_name in zip(outside, inside):
+            outer = self._graph.values[self._resolve(outer_name, self._block_of(op.region))]
+            if inner_name not in scope:
+                scope[inner_name] = self._graph.new_value(inner_name,
+                                                          region.id,
+                                                          kind=outer.kind,
+                                                          dtype=outer.dtype,
+                                                          shape=outer.shape,
+                                                          size=outer.size,
+                                                          lod_level=outer.lod_level).id
+            pairs.append((outer.id, scope[inner_name]))
+        return tuple(pairs)
+
+    def _hand_out_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                            slot: str) -> Tuple[Tuple[int, int], ...]:
+        """Gradients of the inputs: the runtime finds the inner ones by the input's name."""
+        outer_index = self._block_of(op.region)
+        pairs = zip(_slot(desc.inputs, slot), _slot(desc.outputs, f'{slot}@GRAD'))
+        return tuple((self._resolve(x + '@GRAD', block), self._resolve(outer, outer_index))
+                     for x, outer in pairs
+                     if outer != EMPTY_NAME)
+
+    def _block_of(self, region: int) -> int:
+        return next(b for b, r in self._regions.items() if r == region)
+
+    def _resolve(self, name: str, index: int) -> int:
+        """The value that `name` stands for in block `index`; -1 for an empty argument."""
+        if name == EMPTY_NAME:
+            return -1
+        for scope in self._scope_chain(index):
+            if name in scope:
+                return scope[name]
+        value = self._graph.new_value(name, self._regions[index], kind=ValueKind.OTHER)
+        self._scopes[index][name] = value.id
+        return value.id
+
+    def _scope_chain(self, index: int) -> Iterable[Dict[str, int]]:
+        while index >= 0:
+            block = self._message.blocks[index]
+            yield self._scopes.get(index, {})
+            if block.forward_block_idx >= 0:
+                yield self._scopes.get(block.forward_block_idx, {})
+                yield self._copies.get(block.forward_block_idx, {})
+            index = block.parent_idx
+
+    def _mark_fed_and_fetched(self) -> None:
+        written = {v for op in self._graph.walk() if op.kind != 'feed' for v in op.writes()}
+        for value in self._graph.values:
+            is_main = value.region == 0
+            value.fetched = is_main and value.name in self._fetched
+            value.fed = is_main and not value.persistable and value.id not in written
+        for op in self._graph.region_ops(0):
+            if op.kind in ('fetch', 'fetch_v2'):
+                for v in op.reads():
+                    self._graph.values[v].fetched = True
+
+
+def _tensor_of(variable: framework_pb2.VarDesc) -> framework_pb2.VarType.TensorDesc:
+    return variable.type.lod_tensor.tensor
+
+
+def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:
+    return next((list(s.arguments) for s in slots if s.parameter == name), [])
+
+
+def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
+    return next((a.b for a in desc.attrs if a.name == name), False)
+
+
+def _blocks_of(desc: framework_pb2.OpDesc) -> List[int]:
+    blocks: List[int] = []
+    for attribute in desc.attrs:
+        if attribute.type == framework_pb2.BLOCK:
+            blocks.append(attribute.block_idx)
+        elif attribute.type == framework_pb2.BLOCKS:
+            blocks.extend(attribute.blocks_idx)
+    return blocks
+
+
+def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
+    """Names that some op of `block` has among both its inputs and its outputs."""
+    names = set()
+    for op in block.ops:
+        written = {n for s in op.outputs for n in s.arguments}
+        names.update(n for s in op.inputs for n in s.arguments if n in written)
+    return frozenset(names)
+
+
+def _source_line(desc: framework_pb2.OpDesc) -> Optional[str]:
+    """The innermost user frame of the call stack that the program carries."""
+    for attribute in desc.attrs:
+        if attribute.name == 'op_callstack':
+            frames = [s.strip() for s in attribute.strings if s.strip().startswith('File')]
+            own = [f for f in frames if '/paddle/' not in f]
+            return (own or frames or [''])[-1]
+    return ''

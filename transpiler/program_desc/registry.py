@@ -1,0 +1,140 @@
+"""Facts about operators, asked of Paddle's own registry.
+
+What the registry does not know (which operators draw random numbers without a seed attribute, or act
+on the world outside the program) stands in the few sets below.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, List, Tuple
+
+from paddle.base import core
+from paddle.base.framework import OpProtoHolder
+from paddle.base.proto import framework_pb2
+
+from transpiler.ir import OpFacts
+
+EMPTY_NAME = '@EMPTY@'
+# Draw random numbers, yet have no attribute `seed`.
+_UNSEEDED_RANDOM = frozenset({
+    'bernoulli', 'multinomial', 'poisson', 'exponential', 'dirichlet', 'standard_gamma', 'binomial',
+    'sampling_id', 'random_routing'
+})
+# Act on something that is no variable of the program.
+_SIDE_EFFECTS = frozenset({
+    'feed', 'fetch', 'fetch_v2', 'print', 'assert', 'py_func', 'py_layer', 'save', 'load',
+    'save_combine', 'load_combine', 'read', 'create_py_reader', 'enqueue', 'dequeue', 'send',
+    'recv', 'listen_and_serv', 'delete_var', 'share_buffer', 'share_data', 'barrier', 'nop',
+    'depend'
+})
+_SCRATCH_SIZE = 2
+
+_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...]]
+
+
+class OpRegistry:
+    """Answers what an operator may do, one instance (and one cache) an import."""
+
+    def __init__(self) -> None:
+        self._protos = OpProtoHolder.instance().op_proto_map
+        self._cache: Dict[_Signature, OpFacts] = {}
+        self._in_place_slots: Dict[Tuple[str, ...], Tuple[Tuple[str, str], ...]] = {}
+
+    def is_registered(self, kind: str) -> bool:
+        try:
+            core.has_infer_inplace(kind)
+        except Exception:  # the binding has no narrower type for "not registered"
+            return False
+        return True
+
+    def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
+        """Facts of the operator in `desc`; positions count its arguments slot by slot."""
+        signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
+                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs))
+        if signature not in self._cache:
+            self._cache[signature] = self._ask(desc)
+        return self._cache[signature]
+
+    def _ask(self, desc: framework_pb2.OpDesc) -> OpFacts:
+        if not self.is_registered(desc.type):
+            return OpFacts(known=False)
+        attributes = {a.name for a in desc.attrs}
+        proto = self._protos.get(desc.type)
+        if proto is not None:
+            attributes |= {a.name for a in proto.attrs}
+        return OpFacts(known=True,
+                       random=_draws_random_numbers(desc.type, attributes),
+                       side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
+                       collective='ring_id' in attributes,
+                       in_place=self._in_place_positions(desc),
+                       shape_only=_shape_only_positions(desc))
+
+    def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
+        if not core.has_infer_inplace(desc.type):
+            return ()
+        slots = self._ask_in_place(desc)
+        first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+        return tuple(
+            (first_in[i], first_out[o]) for i, o in slots if i in first_in and o in first_out)
+
+    def _ask_in_place(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[str, str], ...]:
+        """In-place (input, output) slots: Paddle's in-place pass, run on a program of this op alone."""
+        program = core.ProgramDesc(_single_op_program(desc).SerializeToString())
+        core.apply_pass(program, core.ProgramDesc(), 'buffer_shared_inplace_pass', {
+            'use_cuda': core.is_compiled_with_cuda(),
+            'mem_opt_skip_vars': []
+        }, {
+            'use_cuda': 'bool',
+            'mem_opt_skip_vars': 'list[str]'
+        })
+        ops = [program.block(0).op(i) for i in range(program.block(0).op_size())]
+        return tuple((source[3:], target[4:]) for op in ops if op.type() == 'share_buffer'
+                     for source, target in zip(op.input('X'), op.output('Out')))
+
+
+def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
+    is_gradient = kind.endswith('_grad')
+    return not is_gradient and ('seed' in attributes or kind in _UNSEEDED_RANDOM)
+
+
+def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
+    positions, position = {}, 0
+    for slot in slots:
+        if slot.arguments:
+            positions[slot.parameter] = position
+        position += len(slot.arguments)
+    return positions
+
+
+def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
+    """A program of one op like `desc`, whose arguments are named after their slots."""
+    program = framework_pb2.ProgramDesc()
+    block = program.blocks.add(idx=0, parent_idx=-1)
+    op = block.ops.add(type=desc.type)
+    op.attrs.extend(a for a in desc.attrs if a.type != framework_pb2.BLOCK)
+    for prefix, slots, target in (('in:', desc.inputs, op.inputs), ('out:', desc.outputs,
+                                                                    op.outputs)):
+        for slot in slots:
+            if slot.arguments:
+                target.add(parameter=slot.parameter, arguments=[prefix + slot.parameter])
+                _declare(block, prefix + slot.parameter)
+    return program
+
+
+def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
+    variable = block.vars.add(name=name)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.dims.append(_SCRATCH_SIZE)
+
+
+def _shape_only_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    inputs = {s.parameter: list(s.arguments) for s in desc.inputs}
+    outputs = {s.parameter: list(s.arguments) for s in desc.outputs}
+    slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
+    positions, position = set(), 0
+    for slot in desc.inputs:
+        if slot.parameter in slots:
+            positions.update(range(position, position + len(slot.arguments)))
+        position += len(slot.arguments)
+    return frozenset(positions)

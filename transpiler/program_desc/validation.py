@@ -1,0 +1,57 @@
+"""Checks at the border: names that the caller gave, and messages that are about to be written."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Dict, FrozenSet, List, Mapping
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.errors import MergedVariableError, UnknownVariableError, VerificationError
+from transpiler.program_desc.emitter import EmittedProgram
+from transpiler.program_desc.importer import ImportedProgram, import_program, parse
+from transpiler.verify import verify
+
+
+def check_names(serialized: bytes, fetched: FrozenSet[str], skipped: FrozenSet[str],
+                merged: Mapping[str, str]) -> None:
+    """Raises for a name to fetch or to skip that the program does not have, or has no more."""
+    message = parse(serialized)
+    main = {v.name for v in message.blocks[0].vars}
+    everywhere = {v.name for block in message.blocks for v in block.vars}
+    for argument, names, known in (('fetch_list', fetched, main), ('skip_opt_set', skipped,
+                                                                   everywhere)):
+        for name in sorted(names - known):
+            if name in merged:
+                raise MergedVariableError(
+                    f'{argument}: {name!r} was merged into {merged[name]!r} by an earlier call. '
+                    'Build the program again and name it in the first call.')
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f' Did you mean {close[0]!r}?' if close else ''
+            raise UnknownVariableError(f'{argument}: the program has no variable {name!r}.{hint}')
+
+
+def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
+    """Raises VerificationError unless the message, read again from its bytes, is proved equal."""
+    fetched = [v.name for v in program.graph.values if v.fetched]
+    again = import_program(emitted.message.SerializeToString(), fetched)
+    origins = _origins(program, again, emitted)
+    for op in again.graph.ops:
+        _check_attributes(program.descs[origins[op.id]], again.descs[op.id])
+    verify(program.graph, again.graph, origins)
+
+
+def _origins(program: ImportedProgram, again: ImportedProgram,
+             emitted: EmittedProgram) -> Dict[int, int]:
+    origins: Dict[int, int] = {}
+    for block, region in again.block_regions.items():
+        new_ops: List[int] = again.graph.regions[region].ops
+        if len(new_ops) != len(emitted.origins[block]):
+            raise VerificationError(f'block {block} has another number of operators')
+        origins.update(zip(new_ops, emitted.origins[block]))
+    return origins
+
+
+def _check_attributes(old: framework_pb2.OpDesc, new: framework_pb2.OpDesc) -> None:
+    if list(old.attrs) != list(new.attrs):
+        raise VerificationError(f'{old.type} has other attributes than before')

@@ -1,0 +1,85 @@
+"""A MemoryReport from a plan."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph, RegionKind
+from transpiler.passes.context import Reuse
+from transpiler.planner import Plan
+from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
+
+_UNCHANGED = 'Nothing that can be proved safe lowers the peak on this runtime; the program is unchanged.'
+
+
+def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
+                 seconds: float) -> MemoryReport:
+    bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
+    return MemoryReport(
+        changed=plan.changed,
+        runtime=model.value,
+        peak_bytes_before=plan.before.peak_bytes,
+        peak_bytes_after=plan.after.peak_bytes,
+        lower_bound_bytes=bound.peak_bytes,
+        resting_bytes=_resting_bytes(plan.graph, dims),
+        peak_before=repr(plan.before.peak_size()),
+        peak_after=repr(plan.after.peak_size()),
+        lower_bound=repr(bound.peak_size()),
+        peak_op=_op_text(plan.graph, plan.after.peak.op),
+        dims=dict(dims),
+        assumed=assumed,
+        peak_variables=_peak_variables(plan, dims),
+        reuses=[_reuse(plan.graph, r) for r in plan.reuses],
+        left_alone={
+            plan.graph.values[v].name: reason for v, reason in plan.left_alone.items()
+        },
+        loops=_loops(plan, dims),
+        savings=plan.savings,
+        planning_seconds=seconds,
+        note='' if plan.changed else _UNCHANGED)
+
+
+def _resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
+    resting = [v.size for v in graph.values if v.persistable and v.size is not None]
+    return sum(size.evaluate(dims) for size in resting)
+
+
+def _op_text(graph: Graph, op: int) -> str:
+    if op < 0:
+        return 'no operator'
+    label = graph.ops[op].label
+    return f'{graph.ops[op].kind} (op {op})' + (f', {label}' if label else '')
+
+
+def _peak_variables(plan: Plan, dims: Mapping[str, int]) -> List[PeakVariable]:
+    makers = {v: op.id for op in reversed(list(plan.graph.walk())) for v in op.writes()}
+    rows: Dict[str, PeakVariable] = {}
+    for resident in plan.after.residents(plan.after.peak.op):
+        value = plan.graph.values[resident.storage]
+        count = plan.after.evaluate(resident.count)
+        size = plan.after.evaluate(resident.size) * count
+        seen = rows.get(value.name)
+        if seen is not None:
+            count, size = count + seen.count, size + seen.bytes
+        maker = _op_text(plan.graph, makers.get(value.id, -1))
+        rows[value.name] = PeakVariable(value.name, size, count, maker)
+    return sorted(rows.values(), key=lambda r: -r.bytes)
+
+
+def _reuse(graph: Graph, reuse: Reuse) -> ReuseReport:
+    return ReuseReport(graph.values[reuse.value].name, graph.values[reuse.storage].name, reuse.tier,
+                       reuse.waste_bytes)
+
+
+def _loops(plan: Plan, dims: Mapping[str, int]) -> List[LoopReport]:
+    rows = []
+    for region in plan.original.regions:
+        if region.kind is RegionKind.LOOP and region.keeps_scopes:
+            before, after = (t.kept_per_trip(region.id) for t in (plan.before, plan.after))
+            rows.append(
+                LoopReport(region.id, region.trips.evaluate(dims), before.evaluate(dims),
+                           after.evaluate(dims), repr(before * region.trips),
+                           repr(after * region.trips)))
+    return rows

@@ -1,0 +1,188 @@
+"""Translation validation: is the rewritten program equal to the original?
+
+Every read of the new program must see the definitions that it saw in the old one. Both programs are run
+abstractly, in program order: a cell of memory (a storage) holds the set of definitions that may have
+written it last. A definition is (origin op, result position), so clones and renamed values compare equal to
+what they stand for. Loops run to a fixed point, branches merge.
+
+Program order is enough: the executor orders any two ops that touch one name when one of them writes it
+(read-after-write, write-after-read, write-after-write), so each order that it may choose gives every read
+the definition that program order gives it.
+
+Nothing here is shared with the passes but `ir`.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet, Hashable, List, Mapping, Tuple
+
+from transpiler.errors import VerificationError
+from transpiler.ir import Graph, Op, Region, RegionKind
+
+Definition = Tuple[Hashable, ...]
+Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
+Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
+
+_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+
+
+def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """Raises VerificationError unless `new` is proved to compute what `old` does.
+
+    Args:
+        old: the program as the user built it.
+        new: the rewritten one; its storages, not its names, say who shares memory.
+        origins: op of `old` for each op of `new`.
+    """
+    _check_ops(old, new, origins)
+    before, after = _Run(old, {op.id: op.id for op in old.ops}), _Run(new, origins)
+    _check_reads(old, before.seen, after.seen)
+    _check_protected(old, new, before, after)
+
+
+class _Run:
+    """One abstract execution: what each read sees, what each cell holds at the end, who wrote what."""
+
+    def __init__(self, graph: Graph, origins: Mapping[int, int]) -> None:
+        self._graph = graph
+        self._origins = origins
+        self.seen: Observations = {}
+        self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
+        self.cells: Cells = {}
+        self._region(graph.regions[0], self.cells)
+
+    def held(self, cells: Cells, value: int) -> FrozenSet[Definition]:
+        storage = self._graph.values[value].storage
+        if storage not in cells:
+            owner = self._graph.values[storage]
+            return frozenset({('initial', owner.name)})
+        return cells[storage]
+
+    def _region(self, region: Region, cells: Cells) -> None:
+        for outer, inner in region.arguments:
+            cells[self._graph.values[inner].storage] = self.held(cells, outer)
+        for op in self._graph.region_ops(region.id):
+            self._op(op, cells)
+        for position, (inner, outer) in enumerate(region.results):
+            origin = self._origins[region.op]
+            self._observe((origin, 'result', position), self.held(cells, inner))
+            self._may_write(cells, outer, (origin, 'result', position))
+
+    def _op(self, op: Op, cells: Cells) -> None:
+        origin = self._origins[op.id]
+        for position, value in enumerate(op.operands):
+            if value >= 0:
+                self._observe((origin, position), self.held(cells, value))
+        for region in map(self._graph.regions.__getitem__, op.regions):
+            self._nested(region, cells)
+        for position, value in enumerate(op.results):
+            if value < 0:
+                continue
+            definition = (origin, position)
+            if op.regions:  # a region may not run at all, and writes most of the results itself
+                self._may_write(cells, value, definition)
+            else:
+                storage = self._graph.values[value].storage
+                cells[storage] = frozenset({definition})
+                self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+
+    def _nested(self, region: Region, cells: Cells) -> None:
+        """Merges into `cells` what `region` does in any number of trips that its kind allows."""
+        while True:
+            trip = dict(cells)
+            self._region(region, trip)
+            changed = False
+            for storage, definitions in trip.items():
+                before = cells.get(storage)
+                if before is None:
+                    owner = self._graph.values[storage]
+                    before = frozenset() if owner.region >= region.id else frozenset({('initial',
+                                                                                       owner.name)})
+                if not definitions <= before:
+                    changed = True
+                cells[storage] = before | definitions
+            if not changed or region.kind not in _LOOPS:
+                return
+
+    def _may_write(self, cells: Cells, value: int, definition: Definition) -> None:
+        storage = self._graph.values[value].storage
+        cells[storage] = self.held(cells, value) | {definition}
+        self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+
+    def _observe(self, read: Tuple, definitions: FrozenSet[Definition]) -> None:
+        self.seen[read] = self.seen.get(read, frozenset()) | definitions
+
+
+def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """Each op is there, with its operator and its region; ordered ones once and in their order."""
+    for op in new.ops:
+        source = old.ops[origins[op.id]]
+        if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
+                                                            len(source.results)):
+            raise VerificationError(
+                f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
+    runs = [origins[op.id] for op in new.walk()]
+    if set(runs) != {op.id for op in old.walk()}:
+        raise VerificationError('an operator was lost or added')
+    ordered_before = [op.id for op in old.walk() if op.facts.ordered]
+    ordered_after = [o for o in runs if old.ops[o].facts.ordered]
+    if ordered_before != ordered_after:
+        raise VerificationError(
+            'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _check_reads(old: Graph, before: Observations, after: Observations) -> None:
+    if before.keys() != after.keys():
+        raise VerificationError('an operator reads more or fewer variables than before')
+    for read, definitions in after.items():
+        if definitions == before[read]:
+            continue
+        op = old.ops[read[0]]
+        if read[1] != 'result' and read[1] in op.facts.shape_only and _same_shapes(
+                old, definitions | before[read]):
+            continue
+        raise VerificationError(f'operand {read[1]} of {op.kind} (op {op.id}) would read '
+                                f'{_describe(old, definitions)} instead of '
+                                f'{_describe(old, before[read])}')
+
+
+def _same_shapes(old: Graph, definitions: FrozenSet[Definition]) -> bool:
+    """Whether a reader of the shape alone can't tell these definitions apart."""
+    looks = set()
+    for definition in definitions:
+        if definition[0] == 'initial' or definition[1] == 'result':
+            return False
+        value = old.values[old.ops[definition[0]].results[definition[1]]]
+        if value.shape is None:
+            return False
+        looks.add((value.shape, value.dtype, value.lod_level))
+    return len(looks) == 1
+
+
+def _check_protected(old: Graph, new: Graph, before: _Run, after: _Run) -> None:
+    """Fed, fetched and persistable variables keep their names, their writers and their last contents."""
+    by_name = {(v.region, v.name): v for v in new.values}
+    for value in old.values:
+        if value.region != 0 or not (value.fed or value.fetched or value.persistable):
+            continue
+        twin = by_name.get((0, value.name))
+        if twin is None:
+            raise VerificationError(f'variable {value.name!r} is gone')
+        if before.writers.get(value.storage) != after.writers.get(twin.storage):
+            raise VerificationError(f'variable {value.name!r} is written by other operators')
+        if before.held(before.cells, value.id) != after.held(after.cells, twin.id):
+            raise VerificationError(f'variable {value.name!r} ends with another value')
+
+
+def _describe(old: Graph, definitions: FrozenSet[Definition]) -> str:
+    names: List[str] = []
+    for definition in sorted(definitions, key=repr):
+        if definition[0] == 'initial':
+            names.append(f'the initial {definition[1]!r}')
+        elif definition[1] == 'result':
+            names.append(f'what the region of op {definition[0]} hands out')
+        else:
+            op = old.ops[definition[0]]
+            names.append(
+                f'{old.values[op.results[definition[1]]].name!r} of {op.kind} (op {op.id})')
+    return ', '.join(names) or 'nothing'
