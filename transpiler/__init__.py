@@ -1,6 +1,6 @@
 """Memory optimizer for PaddlePaddle static-graph programs."""
 
-from transpiler.api import memory_optimize
+from transpiler.api import memory_optimize, release_memory
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
                                MergedVariableError, TranspilerError, UnknownVariableError,
                                UnsupportedPaddleError, VerificationError)
@@ -9,5 +9,5 @@ from transpiler.report import MemoryReport
 __all__ = [
     'InvalidArgumentError', 'InvalidProgramError', 'MemoryBudgetError', 'MemoryReport',
     'MergedVariableError', 'TranspilerError', 'UnknownVariableError', 'UnsupportedPaddleError',
-    'VerificationError', 'memory_optimize'
+    'VerificationError', 'memory_optimize', 'release_memory'
 ]

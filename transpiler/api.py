@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, List, Mapping, Optional, Union
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Union
 
 from transpiler import arguments
-from transpiler.planner import Plan, plan
+from transpiler.planner import OPTIMIZE, RELEASE_ONLY, Sequences, plan
 from transpiler.program_desc import environment, live_program
 from transpiler.program_desc.emitter import emit
-from transpiler.program_desc.importer import ImportedProgram, import_program
-from transpiler.program_desc.shapes import BATCH
+from transpiler.program_desc.importer import import_program
+from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
@@ -48,31 +49,58 @@ def memory_optimize(input_program: Any,
         TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
             program is unchanged then.
     """
-    started = time.perf_counter()
-    environment.check_paddle()
-    serialized = live_program.serialize(input_program)
-    fetched = arguments.names_of('fetch_list', fetch_list)
-    skipped = arguments.names_of('skip_opt_set', skip_opt_set)
-    model = arguments.runtime_model(runtime, environment.collects_garbage())
     arguments.check_level(level)
-    arguments.positive('batch_size', batch_size)
-    check_names(serialized, fetched, skipped, live_program.merged_variables(input_program))
-
-    program = import_program(serialized, fetched, skipped)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, trip_count, BATCH)
-    decided = plan(program.graph, model, dims, level, skip_grads)
-    if decided.changed:
-        _write_back(input_program, program, decided)
-    report = build_report(decided, model, dims, assumed, time.perf_counter() - started)
+    arguments.check_flag('skip_grads', skip_grads)
+    arguments.check_flag('print_log', print_log)
+    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    report = _rewrite(input_program, request, OPTIMIZE, level, skip_grads)
     if print_log:
         print(report)
     return report
 
 
-def _write_back(target: Any, program: ImportedProgram, decided: Plan) -> None:
-    emitted = emit(program, decided.graph)
-    check_emitted(program, emitted)
-    live_program.replace_contents(target, emitted.message, emitted.merged)
+def release_memory(input_program: Any,
+                   skip_opt_set: Any = None,
+                   *,
+                   fetch_list: Any = None,
+                   batch_size: Optional[int] = None,
+                   trip_count: Union[None, int, Mapping[int, int]] = None,
+                   runtime: str = 'auto') -> MemoryReport:
+    """Makes a static program give back each variable after its last use, where the runtime would hold on.
+
+    Takes, returns and raises what memory_optimize does. Where the executor collects garbage there is nothing to do,
+    and `changed` is False.
+    """
+    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    return _rewrite(input_program, request, RELEASE_ONLY, level=0, skip_grads=False)
 
 
-__all__: List[str] = ['memory_optimize']
+@dataclass(frozen=True)
+class _Request:
+    fetch_list: Any
+    skip_opt_set: Any
+    batch_size: Optional[int]
+    trip_count: Union[None, int, Mapping[int, int]]
+    runtime: str
+
+
+def _rewrite(target: Any, request: _Request, sequences: Sequences, level: int,
+             skip_grads: bool) -> MemoryReport:
+    started = time.perf_counter()
+    environment.check_paddle()
+    serialized = live_program.serialize(target)
+    fetched = arguments.names_of('fetch_list', request.fetch_list)
+    skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
+    batch_size = arguments.positive('batch_size', request.batch_size)
+    model = arguments.runtime_model(request.runtime, environment.collects_garbage())
+    check_names(serialized, fetched, skipped, live_program.merged_variables(target))
+
+    program = import_program(serialized, fetched, skipped)
+    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
+                                         is_batch)
+    decided = plan(program.graph, model, dims, level, skip_grads, sequences)
+    if decided.changed:
+        emitted = emit(program, decided.graph)
+        check_emitted(program, emitted)
+        live_program.replace_contents(target, emitted)
+    return build_report(decided, model, dims, assumed, time.perf_counter() - started)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
+import numbers
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple,
+                    Union)
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import InvalidArgumentError
@@ -41,50 +43,67 @@ def _flatten(argument: str, given: Any) -> Iterable[str]:
 def positive(argument: str, given: Optional[int]) -> Optional[int]:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < 1:
         raise InvalidArgumentError(f'{argument} takes a whole number from 1 on, not {given!r}')
-    return given
+    return int(given)
 
 
 def check_level(level: int) -> int:
-    if level not in (0, 1) or isinstance(level, bool):
+    if isinstance(level, bool) or not isinstance(level, numbers.Integral) or level not in (0, 1):
         raise InvalidArgumentError(
             f'level is 0 (never reallocate) or 1 (smaller storages may grow), not {level!r}')
-    return level
+    return int(level)
 
 
 def runtime_model(runtime: str, collects: bool) -> RuntimeModel:
     """The model that `runtime` names; 'auto' is what the flags in force say."""
     if runtime == 'auto':
         return RuntimeModel.COLLECTING if collects else RuntimeModel.RETAINING
-    if runtime not in RUNTIMES:
+    if not isinstance(runtime, str) or runtime not in RUNTIMES:
         choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
         raise InvalidArgumentError(f'runtime is one of {choices}, not {runtime!r}')
     return RUNTIMES[runtime]
 
 
+def check_flag(argument: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidArgumentError(f'{argument} is True or False, not {given!r}')
+    return given
+
+
 def dim_values(symbols: Iterable[str], batch_size: Optional[int],
                trip_count: Union[None, int, Mapping[int, int]],
-               batch_dim: str) -> Tuple[Dict[str, int], List[str]]:
+               is_batch: Callable[[str], bool]) -> Tuple[Dict[str, int], List[str]]:
     """A value for each symbolic dim, and the names of those that had to be assumed."""
-    trips = _trip_hints(trip_count)
+    symbols = sorted(symbols)
+    trips = _trip_hints(trip_count, {int(s[1:]) for s in symbols if _is_trip(s)})
     dims: Dict[str, int] = {}
     assumed: List[str] = []
-    for symbol in sorted(symbols):
-        is_trip = symbol[0] == 'T' and symbol[1:].isdigit()
-        hint = batch_size if symbol == batch_dim else None
-        if is_trip:
+    for symbol in symbols:
+        hint = batch_size if is_batch(symbol) else None
+        if _is_trip(symbol):
             hint = trips.get(int(symbol[1:]), trips.get(None))
         if hint is None:
             assumed.append(symbol)
-            hint = _DEFAULT_BATCH if symbol == batch_dim else _DEFAULT_DIM
+            hint = _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
         dims[symbol] = hint
     return dims, assumed
 
 
-def _trip_hints(given: Union[None, int, Mapping[int, int]]) -> Dict[Optional[int], int]:
+def _is_trip(symbol: str) -> bool:
+    return symbol[0] == 'T' and symbol[1:].isdigit()
+
+
+def _trip_hints(given: Union[None, int, Mapping[int, int]],
+                loops: Set[int]) -> Dict[Optional[int], int]:
     if given is None:
         return {}
-    if isinstance(given, Mapping):
-        return {block: positive('trip_count', trips) for block, trips in given.items()}
-    return {None: positive('trip_count', given)}
+    if not isinstance(given, Mapping):
+        return {None: positive('trip_count', given)}
+    for block in given:
+        if block not in loops:
+            known = ', '.join(map(str, sorted(loops))) or 'none'
+            raise InvalidArgumentError(
+                f'trip_count: block {block!r} is no loop of the program; its loops are blocks {known}'
+            )
+    return {block: positive('trip_count', trips) for block, trips in given.items()}

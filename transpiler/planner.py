@@ -10,15 +10,24 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.inplace import coalesce_in_place
+from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_storages
 
 Pass = Callable[[Graph, PassContext], Graph]
 
 _IN_PLACE: Tuple[str, Pass] = ('in-place', coalesce_in_place)
 _REUSE: Tuple[str, Pass] = ('reuse', reuse_storages)
+_RELEASE: Tuple[str, Pass] = ('release', release_storages)
+Sequences = Tuple[Tuple[Tuple[str, Pass], ...], ...]
 # Simplest first: a longer sequence must do strictly better to be chosen.
-_SEQUENCES: Tuple[Tuple[Tuple[str, Pass], ...],
-                  ...] = ((_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE))
+OPTIMIZE: Sequences = (
+    (_IN_PLACE,),
+    (_REUSE,),
+    (_IN_PLACE, _REUSE),
+    (_IN_PLACE, _RELEASE),
+    (_IN_PLACE, _REUSE, _RELEASE),
+)
+RELEASE_ONLY: Sequences = ((_IN_PLACE, _RELEASE),)
 
 
 @dataclass
@@ -45,11 +54,12 @@ def plan(graph: Graph,
          model: RuntimeModel,
          dims: Mapping[str, int],
          level: int = 0,
-         skip_grads: bool = True) -> Plan:
+         skip_grads: bool = True,
+         sequences: Sequences = OPTIMIZE) -> Plan:
     """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak."""
     before = Timeline(graph, model, dims)
     best = Plan(graph, graph, before, before)
-    for sequence in _SEQUENCES:
+    for sequence in sequences:
         context = PassContext(model, dims, level, skip_grads)
         candidate = _run(graph, before, sequence, context)
         best.left_alone.update(context.left_alone)

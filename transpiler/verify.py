@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Dict, FrozenSet, Hashable, List, Mapping, Tuple
 
 from transpiler.errors import VerificationError
-from transpiler.ir import Graph, Op, Region, RegionKind
+from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
@@ -69,6 +69,12 @@ class _Run:
             self._may_write(cells, outer, (origin, 'result', position))
 
     def _op(self, op: Op, cells: Cells) -> None:
+        if op.kind == RELEASE:
+            self._release(op, cells)
+            return
+        if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
+            self._added(op, cells)
+            return
         origin = self._origins[op.id]
         for position, value in enumerate(op.operands):
             if value >= 0:
@@ -85,6 +91,19 @@ class _Run:
                 storage = self._graph.values[value].storage
                 cells[storage] = frozenset({definition})
                 self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+
+    def _release(self, op: Op, cells: Cells) -> None:
+        """The data is gone; what it was tells readers of the shape apart."""
+        for value in op.writes():
+            storage = self._graph.values[value].storage
+            cells[storage] = frozenset(_released(d) for d in self.held(cells, value))
+            self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
+
+    def _added(self, op: Op, cells: Cells) -> None:
+        for value in op.writes():
+            storage = self._graph.values[value].storage
+            cells[storage] = frozenset({('added', op.id)})
+            self.writers[storage] = self.writers.get(storage, frozenset()) | {('added', op.id)}
 
     def _nested(self, region: Region, cells: Cells) -> None:
         """Merges into `cells` what `region` does in any number of trips that its kind allows."""
@@ -115,17 +134,17 @@ class _Run:
 
 def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
-    for op in new.ops:
+    for op in (op for op in new.walk() if op.id in origins):
         source = old.ops[origins[op.id]]
         if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
                                                             len(source.results)):
             raise VerificationError(
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
-    runs = [origins[op.id] for op in new.walk()]
-    if set(runs) != {op.id for op in old.walk()}:
+    runs = [origins[op.id] for op in new.walk() if op.id in origins]
+    if set(runs) != {op.id for op in old.walk() if op.kind != RELEASE}:
         raise VerificationError('an operator was lost or added')
-    ordered_before = [op.id for op in old.walk() if op.facts.ordered]
-    ordered_after = [o for o in runs if old.ops[o].facts.ordered]
+    ordered_before = [op.id for op in old.walk() if op.facts.ordered and op.kind != RELEASE]
+    ordered_after = [o for o in runs if old.ops[o].facts.ordered and old.ops[o].kind != RELEASE]
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
@@ -150,7 +169,9 @@ def _same_shapes(old: Graph, definitions: FrozenSet[Definition]) -> bool:
     """Whether a reader of the shape alone can't tell these definitions apart."""
     looks = set()
     for definition in definitions:
-        if definition[0] == 'initial' or definition[1] == 'result':
+        if definition[0] == 'released':
+            definition = definition[1:]
+        if not isinstance(definition[0], int) or definition[1] == 'result':
             return False
         value = old.values[old.ops[definition[0]].results[definition[1]]]
         if value.shape is None:
@@ -174,11 +195,17 @@ def _check_protected(old: Graph, new: Graph, before: _Run, after: _Run) -> None:
             raise VerificationError(f'variable {value.name!r} ends with another value')
 
 
+def _released(definition: Definition) -> Definition:
+    return definition if definition[0] == 'released' else ('released', *definition)
+
+
 def _describe(old: Graph, definitions: FrozenSet[Definition]) -> str:
     names: List[str] = []
     for definition in sorted(definitions, key=repr):
         if definition[0] == 'initial':
             names.append(f'the initial {definition[1]!r}')
+        elif not isinstance(definition[0], int):
+            names.append(f'memory that was {definition[0]}')
         elif definition[1] == 'result':
             names.append(f'what the region of op {definition[0]} hands out')
         else:

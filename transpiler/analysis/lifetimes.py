@@ -7,7 +7,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, ValueKind
 
 
 @dataclass
@@ -165,9 +165,15 @@ class Lifetimes:
         return value.fed or value.fetched or value.persistable
 
     def _hold_to_the_end(self) -> None:
+        released = {
+            self._graph.values[v].storage for op in self._graph.walk() if op.kind == RELEASE
+            for v in op.writes()
+        }
         for region in self._graph.regions:
             end = len(region.ops) - 1
             for lifetime in self.by_region[region.id].values():
+                if released.issuperset(lifetime.storages):
+                    continue
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
 

@@ -1,6 +1,8 @@
 """The graph that every pass works on. Knows no Paddle."""
 
-from transpiler.ir.graph import Graph, Op, OpFacts, Region, RegionKind, Value, ValueKind
+from transpiler.ir.graph import RELEASE, Graph, Op, OpFacts, Region, RegionKind, Value, ValueKind
 from transpiler.ir.size import Size
 
-__all__ = ['Graph', 'Op', 'OpFacts', 'Region', 'RegionKind', 'Size', 'Value', 'ValueKind']
+__all__ = [
+    'RELEASE', 'Graph', 'Op', 'OpFacts', 'Region', 'RegionKind', 'Size', 'Value', 'ValueKind'
+]

@@ -8,6 +8,10 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from transpiler.ir.size import Size
 
+# Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
+# stay. It stands for no op of the imported program.
+RELEASE = 'release'
+
 
 class ValueKind(enum.Enum):
     DENSE = 'dense'
@@ -78,7 +82,8 @@ class OpFacts:
 class Op:
     """One operator. `operands` and `results` are value ids by position; -1 stands for an empty slot.
 
-    `origin` is the id of the op of the imported program that it is, or is a clone of.
+    `origin` is the id of the op of the imported program that it is, or is a clone of; None for an op
+    that a pass added.
     """
 
     id: int
@@ -88,11 +93,11 @@ class Op:
     results: Tuple[int, ...] = ()
     regions: Tuple[int, ...] = ()
     facts: OpFacts = field(default_factory=OpFacts)
-    origin: int = -1
+    origin: Optional[int] = -1
     label: str = ''  # where the user made it: a source line, if the program carries one
 
     def __post_init__(self) -> None:
-        if self.origin < 0:
+        if self.origin == -1:
             self.origin = self.id
 
     def reads(self) -> Tuple[int, ...]:
@@ -132,6 +137,7 @@ class Region:
     arguments: Tuple[Tuple[int, int], ...] = ()
     results: Tuple[Tuple[int, int], ...] = ()
     trips: Size = field(default_factory=lambda: Size.of(1))
+    label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
 
 

@@ -46,6 +46,8 @@ class MemoryPool:
         # Per dtype, free storages sorted by (bytes for the hinted dims, order of release).
         self._free: Dict[str, List[Tuple[int, int, _Free]]] = {}
         self._releases = 0
+        self._pins: Dict[int,
+                         int] = {}  # storage -> last position at which some tenant's shape is read
 
     def size_of(self, storage: int) -> Size:
         return self._sizes[storage]
@@ -72,6 +74,9 @@ class MemoryPool:
     def release(self, storage: int, dtype: str, shape: Hashable, pinned_until: int) -> None:
         """Takes `storage` back; its tenant's shape is read until `pinned_until`."""
         self._releases += 1
+        # While an earlier pin holds, all tenants have one shape: it and the new one add up.
+        pinned_until = max(pinned_until, self._pins.get(storage, -1))
+        self._pins[storage] = pinned_until
         entry = _Free(storage, shape, pinned_until)
         key = (self._bytes(self._sizes[storage]), -self._releases)  # last released first
         bisect.insort(self._free.setdefault(dtype, []), (*key, entry))

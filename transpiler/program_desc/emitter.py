@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, Iterator, List
+from typing import Dict, Iterable, Iterator, List, Optional, Set
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import Graph
-from transpiler.program_desc.importer import ImportedProgram
+from transpiler.ir import RELEASE, Graph, Op
+from transpiler.program_desc.importer import EMPTY_TENSOR, ImportedProgram
+
+# Kinds of the ops that an emitted program may have besides those of the imported one.
+ADDED_KINDS = (RELEASE, 'fill_constant')
 
 
 @dataclass
 class EmittedProgram:
     """The new message, the imported op that each of its ops stands for, and names that are gone.
 
-    `origins` lists op ids block by block, in the order of the ops; `merged` maps each name that is gone to
-    the name whose memory it uses now.
+    `origins` lists op ids block by block, in the order of the ops, None for added ones. `merged` maps each
+    name that is gone to the name whose memory it uses now; `released` are names whose memory is given back
+    before the end.
     """
 
     message: framework_pb2.ProgramDesc
-    origins: List[List[int]]
+    origins: List[List[Optional[int]]]
     merged: Dict[str, str]
+    released: Set[str]
 
 
 def emit(program: ImportedProgram, graph: Graph) -> EmittedProgram:
     """A message like that of `program`, with the order and the storages of `graph`."""
-    names = storage_names(graph)
-    message = framework_pb2.ProgramDesc()
-    message.CopyFrom(program.message)
-    origins: List[List[int]] = [[] for _ in message.blocks]
-    merged = {v.name: names[v.id] for v in graph.values if names[v.id] != v.name}
-    for block, region in program.block_regions.items():
-        descs = [_emit_op(program, graph, op, names) for op in graph.regions[region].ops]
-        origins[block] = [graph.ops[op].origin for op in graph.regions[region].ops]
-        del message.blocks[block].ops[:]
-        message.blocks[block].ops.extend(descs)
-        gone = {v.name for v in graph.values if v.region == region and names[v.id] != v.name}
-        kept = [v for v in message.blocks[block].vars if v.name not in gone]
-        if gone:
-            del message.blocks[block].vars[:]
-            message.blocks[block].vars.extend(kept)
-    return EmittedProgram(message, origins, merged)
+    return _Emitter(program, graph).run()
 
 
 def storage_names(graph: Graph) -> Dict[int, str]:
@@ -59,20 +49,93 @@ def storage_names(graph: Graph) -> Dict[int, str]:
     return names
 
 
-def _emit_op(program: ImportedProgram, graph: Graph, op_id: int,
-             names: Dict[int, str]) -> framework_pb2.OpDesc:
-    op = graph.ops[op_id]
-    desc = framework_pb2.OpDesc()
-    desc.CopyFrom(program.descs[op.origin])
-    _rename(desc.inputs, iter(op.operands), names)
-    _rename(desc.outputs, iter(op.results), names)
-    return desc
+class _Emitter:
+
+    def __init__(self, program: ImportedProgram, graph: Graph) -> None:
+        self._program = program
+        self._graph = graph
+        self._names = storage_names(graph)
+        self._shape_read_later = _shape_read_later(graph)
+
+    def run(self) -> EmittedProgram:
+        message = framework_pb2.ProgramDesc()
+        message.CopyFrom(self._program.message)
+        origins: List[List[Optional[int]]] = [[] for _ in message.blocks]
+        for block, region in self._program.block_regions.items():
+            ops = list(self._graph.region_ops(region))
+            self._emit_block(message.blocks[block], region, ops)
+            origins[block] = [op.origin for op in ops]
+        released = {
+            self._names[v] for op in self._graph.ops if op.kind == RELEASE for v in op.writes()
+        }
+        if released and _declare_empty(message.blocks[0]):
+            origins[0].insert(0, None)
+        values = self._graph.values
+        merged = {v.name: self._names[v.id] for v in values if self._names[v.id] != v.name}
+        return EmittedProgram(message, origins, merged, released)
+
+    def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
+        descs = [self._emit_op(op) for op in ops]
+        del block.ops[:]
+        block.ops.extend(descs)
+        values = self._graph.values
+        gone = {v.name for v in values if v.region == region and self._names[v.id] != v.name}
+        if gone:
+            kept = [v for v in block.vars if v.name not in gone]
+            del block.vars[:]
+            block.vars.extend(kept)
+
+    def _emit_op(self, op: Op) -> framework_pb2.OpDesc:
+        if op.kind == RELEASE:
+            return self._emit_release(op)
+        desc = framework_pb2.OpDesc()
+        desc.CopyFrom(self._program.descs[op.origin])
+        self._rename(desc.inputs, iter(op.operands))
+        self._rename(desc.outputs, iter(op.results))
+        return desc
+
+    def _rename(self, slots: Iterable[framework_pb2.OpDesc.Var], values: Iterator[int]) -> None:
+        for slot in slots:
+            for i, old in enumerate(slot.arguments):
+                value = next(values)
+                if value >= 0 and self._names[value] != old:
+                    slot.arguments[i] = self._names[value]
+
+    def _emit_release(self, op: Op) -> framework_pb2.OpDesc:
+        """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""
+        desc = framework_pb2.OpDesc(type='share_buffer')
+        dead = [self._names[v] for v in op.writes()]
+        guards = list(dict.fromkeys(self._names[v] for v in op.reads()))
+        desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
+        desc.outputs.add(parameter='Out', arguments=dead)
+        desc.outputs.add(parameter='XOut', arguments=guards)
+        attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
+        # With its dims gone too, a fetch gives an empty array rather than what lies there now.
+        attribute.bools.extend(v not in self._shape_read_later for v in op.writes())
+        return desc
 
 
-def _rename(slots: Iterable[framework_pb2.OpDesc.Var], values: Iterator[int],
-            names: Dict[int, str]) -> None:
-    for slot in slots:
-        for i, old in enumerate(slot.arguments):
-            value = next(values)
-            if value >= 0 and names[value] != old:
-                slot.arguments[i] = names[value]
+def _shape_read_later(graph: Graph) -> Set[int]:
+    """Values whose shape somebody reads after the last read of their data."""
+    later = {v for v, span in spans(graph).items() if span.shape_last > span.last}
+    storages = {graph.values[v].storage for v in later}
+    return {v.id for v in graph.values if v.storage in storages}
+
+
+def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
+    """Declares and fills the tensor without elements; False if the block has it already."""
+    if any(v.name == EMPTY_TENSOR for v in block.vars):
+        return False
+    variable = block.vars.add(name=EMPTY_TENSOR)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.dims.append(0)
+    fill = framework_pb2.OpDesc(type='fill_constant')
+    fill.outputs.add(parameter='Out', arguments=[EMPTY_TENSOR])
+    fill.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[0])
+    fill.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.FP32)
+    fill.attrs.add(name='value', type=framework_pb2.FLOAT, f=0.0)
+    ops = [fill, *block.ops]
+    del block.ops[:]
+    block.ops.extend(ops)
+    return True

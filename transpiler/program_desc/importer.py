@@ -10,11 +10,13 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import Graph, Op, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.shapes import Shapes, infer_shapes
 
 _VarType = framework_pb2.VarType
+# A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
+EMPTY_TENSOR = 'transpiler.empty'
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
     _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
@@ -119,6 +121,11 @@ class _Importer:
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
         self._descs[op.id] = desc
+        if is_release(desc):
+            op.kind = RELEASE
+            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return
         op.operands = tuple(self._resolve(n, index) for s in desc.inputs for n in s.arguments)
         op.results = tuple(self._resolve(n, index) for s in desc.outputs for n in s.arguments)
         op.label = _source_line(desc)
@@ -128,7 +135,7 @@ class _Importer:
 
     def _import_region(self, op: Op, desc: framework_pb2.OpDesc, block: int, parent: Region) -> int:
         kind = _REGION_KINDS.get(desc.type, RegionKind.OPAQUE)
-        region = self._graph.new_region(kind, op=op.id, parent=parent.id)
+        region = self._graph.new_region(kind, op=op.id, parent=parent.id, label=f'block {block}')
         forward_block = self._message.blocks[block].forward_block_idx
         if kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
             region.forward = self._regions.get(forward_block, -1)
@@ -223,14 +230,21 @@ class _Importer:
 
     def _mark_fed_and_fetched(self) -> None:
         written = {v for op in self._graph.walk() if op.kind != 'feed' for v in op.writes()}
+        read = {v for op in self._graph.walk() for v in op.reads()}
         for value in self._graph.values:
             is_main = value.region == 0
             value.fetched = is_main and value.name in self._fetched
-            value.fed = is_main and not value.persistable and value.id not in written
+            value.fed = (is_main and not value.persistable and value.id in read and
+                         value.id not in written)
         for op in self._graph.region_ops(0):
             if op.kind in ('fetch', 'fetch_v2'):
                 for v in op.reads():
                     self._graph.values[v].fetched = True
+
+
+def is_release(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc` is what the emitter makes of a RELEASE op."""
+    return desc.type == 'share_buffer' and set(_slot(desc.inputs, 'X')) == {EMPTY_TENSOR}
 
 
 def _tensor_of(variable: framework_pb2.VarDesc) -> framework_pb2.VarType.TensorDesc:

@@ -6,11 +6,12 @@ from typing import Any, Dict
 
 import paddle
 from paddle.base import core, framework
-from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, MergedVariableError
+from transpiler.program_desc.emitter import EmittedProgram
 
 _MERGED = '_merged_variables'
+_RELEASED = ''  # given back, to nobody in particular
 
 
 def serialize(program: Any) -> bytes:
@@ -25,18 +26,29 @@ def serialize(program: Any) -> bytes:
     return program.desc.serialize_to_string()
 
 
-def replace_contents(program: framework.Program, message: framework_pb2.ProgramDesc,
-                     merged: Dict[str, str]) -> None:
-    """Makes `program` the program of `message`, in place; parameters stay parameters.
+def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
+    """Makes `program` the emitted one, in place; parameters stay parameters.
 
-    Fetching a name of `merged` raises from now on, from clones too.
+    Fetching a name that was merged away or released raises from now on, from clones too.
     """
-    program._rebuild_from_desc(core.ProgramDesc(message.SerializeToString()))
-    _guard(program, {**merged_variables(program), **merged})
+    _forget_variables(program, emitted)
+    program._rebuild_from_desc(core.ProgramDesc(emitted.message.SerializeToString()))
+    gone = {name: _RELEASED for name in emitted.released}
+    _guard(program, {**merged_variables(program), **gone, **emitted.merged})
+
+
+def _forget_variables(program: framework.Program, emitted: EmittedProgram) -> None:
+    """Paddle's move of a block keeps the variables that the new one lacks; fetching one would give None."""
+    for index, block in enumerate(emitted.message.blocks):
+        desc = program.desc.block(index)
+        kept = {v.name for v in block.vars}
+        for variable in desc.all_vars():
+            if variable.name() not in kept:
+                desc._remove_var(variable.name().encode())
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:
-    """Names that an earlier call merged away, and the names whose memory they use."""
+    """Names whose contents an earlier call gave up, and the names that have their memory now, if any."""
     return dict(getattr(program, _MERGED, {}))
 
 
@@ -46,6 +58,12 @@ def _guard(program: framework.Program, merged: Dict[str, str]) -> None:
         setattr(program, _MERGED, merged)
         for block in program.blocks:
             block.__class__ = _GuardedBlock
+
+
+def _cannot_be_fetched(name: str, heir: str) -> str:
+    what = f'gave its memory to {heir!r}' if heir else 'releases it after its last use'
+    return (f'variable {name!r} cannot be fetched: memory_optimize {what}. Build the program again '
+            f'and pass it in fetch_list: memory_optimize(program, fetch_list=[{name!r}, ...])')
 
 
 class OptimizedProgram(framework.Program):
@@ -69,8 +87,5 @@ class _GuardedBlock(framework.Block):
             for variable in kwargs.get('inputs', {}).get('X', ()):
                 name = variable if isinstance(variable, str) else variable.name
                 if name in merged:
-                    raise MergedVariableError(
-                        f'variable {name!r} cannot be fetched: memory_optimize gave its memory to '
-                        f'{merged[name]!r}. Build the program again and pass it in fetch_list: '
-                        f'memory_optimize(program, fetch_list=[{name!r}, ...])')
+                    raise MergedVariableError(_cannot_be_fetched(name, merged[name]))
         return super().append_op(*args, **kwargs)

@@ -2,14 +2,20 @@
 
 A desc says -1 for every open dim, so `[-1, 512]` may be N rows or N times the sequence length. Running
 the registered shape inference with concrete values for the open dims of the inputs, and again with one
-of them doubled, tells how each dim of each variable depends on them.
+of them doubled, tells how each dim of each variable depends on them. Small values then show where that
+line does not hold (a slice `x[:100]` has at most 100 rows).
+
+Two inputs may be fed with different numbers of rows unless some op refuses that, so each open dim is a
+symbol of its own until shape inference shows two of them to be one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
+import networkx
 from paddle.base import core
 
 from transpiler.ir import Size
@@ -18,29 +24,61 @@ BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
 _PROBE = 55440
+_SMALL_PROBES = (1, 12)
 
 VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
+_Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
+_TENSORS = (core.VarDesc.VarType.LOD_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
+
+
+@dataclass
+class _Probe:
+    """Shapes for one choice of the open dims, and the ops that rejected it."""
+
+    shapes: Dict[VariableKey, Tuple[int, ...]]
+    failed: FrozenSet[Tuple[int, int]]  # (block, op)
 
 
 def infer_shapes(serialized: bytes) -> Shapes:
-    """Shape of every tensor variable; None where a dim depends on data or can't be inferred."""
-    declared = _declared(core.ProgramDesc(serialized))
-    if not any(-1 in shape for shape in declared.values()):
-        return {key: tuple(map(Size.of, shape)) for key, shape in declared.items()}
-    seeds = _open_inputs(core.ProgramDesc(serialized), declared)
-    symbols = sorted({symbol for dims in seeds.values() for symbol in dims if symbol})
-    base = _probe(serialized, seeds, {s: _PROBE for s in symbols})
-    doubled = {
-        s: _probe(serialized, seeds, {t: _PROBE * (2 if s == t else 1) for t in symbols})
-        for s in symbols
+    """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
+
+    A name that is written more than once has the largest of its shapes.
+    """
+    program = core.ProgramDesc(serialized)
+    declared = _declared(program)
+    seeds = _open_inputs(program, declared)
+    if not seeds:
+        probe = _probe(serialized, {}, {})
+        return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
+    symbols = sorted({s for dims in seeds.values() for s in dims if s})
+    base = _probe(serialized, seeds, dict.fromkeys(symbols, _PROBE))
+    doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
+    merged = _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
+    seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+    if len(set(merged.values())) < len(symbols):
+        symbols = sorted(set(merged.values()))
+        doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
+    else:
+        symbols = sorted(set(merged.values()))
+        doubled = {merged[s]: probe for s, probe in doubled.items()}
+    small = [
+        (value, _probe(serialized, seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
+    ]
+    return {
+        key:
+            _fit(base.shapes[key], {
+                s: p.shapes[key] for s, p in doubled.items()
+            }, [(value, probe.shapes[key]) for value, probe in small]) for key in declared
     }
-    return {key: _fit(base[key], {s: doubled[s][key] for s in symbols}) for key in declared}
+
+
+def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
+    return {s: _PROBE * (2 if s == symbol else 1) for s in symbols}
 
 
 def _tensor_variables(block: core.BlockDesc) -> List[core.VarDesc]:
-    kinds = (core.VarDesc.VarType.LOD_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
-    return [v for v in block.all_vars() if v.type() in kinds]
+    return [v for v in block.all_vars() if v.type() in _TENSORS]
 
 
 def _declared(program: core.ProgramDesc) -> Dict[VariableKey, Tuple[int, ...]]:
@@ -60,56 +98,116 @@ def _written_names(program: core.ProgramDesc) -> Set[str]:
     return names
 
 
-def _open_inputs(program: core.ProgramDesc,
-                 declared: Mapping[VariableKey, Tuple[int, ...]]) -> Dict[str, List[Optional[str]]]:
+def _open_inputs(program: core.ProgramDesc, declared: Mapping[VariableKey, Tuple[int,
+                                                                                 ...]]) -> _Seeds:
     """For each variable that enters from outside with an open dim, a symbol (or None) per dim."""
     written = _written_names(program)
     seeds = {}
     for variable in _tensor_variables(program.block(0)):
-        shape = declared[(0, variable.name())]
-        if variable.persistable() or variable.name() in written or -1 not in shape:
+        name, shape = variable.name(), declared[(0, variable.name())]
+        if variable.persistable() or name in written or -1 not in shape:
             continue
-        rows = WORDS if variable.lod_level() > 0 else BATCH
-        seeds[variable.name()] = [
-            None if d != -1 else rows if i == 0 else f'{variable.name()}[{i}]'
-            for i, d in enumerate(shape)
+        rows = f'{WORDS if variable.lod_level() > 0 else BATCH}({name})'
+        seeds[name] = [
+            None if d != -1 else rows if i == 0 else f'{name}[{i}]' for i, d in enumerate(shape)
         ]
     return seeds
 
 
-def _probe(serialized: bytes, seeds: Mapping[str, Sequence[Optional[str]]],
-           dims: Mapping[str, int]) -> Dict[VariableKey, Tuple[int, ...]]:
-    """Shapes for concrete values of the open dims; -1 stays where inference can't tell."""
+def _same_dims(symbols: Sequence[str],
+               failed: Mapping[str, FrozenSet[Tuple[int, int]]]) -> Dict[str, str]:
+    """A name for each symbol, the same for those that an op forces to be equal.
+
+    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
+    dim. The largest group of rows is the batch, N.
+    """
+    graph = networkx.Graph()
+    graph.add_nodes_from(symbols)
+    by_op: Dict[Tuple[int, int], List[str]] = {}
+    for symbol, ops in failed.items():
+        for op in ops:
+            by_op.setdefault(op, []).append(symbol)
+    for tied in by_op.values():
+        networkx.add_path(graph, tied)
+    groups = sorted(map(sorted, networkx.connected_components(graph)), key=lambda g: (-len(g), g))
+    names: Dict[str, str] = {}
+    for group in groups:
+        rows = [s for s in group if s.startswith(f'{BATCH}(')]
+        name = group[0] if not rows else rows[0] if BATCH in names.values() else BATCH
+        names.update(dict.fromkeys(group, name))
+    return names
+
+
+def is_batch(symbol: str) -> bool:
+    """Whether `symbol` counts rows of an input, which a batch size is a hint for."""
+    return symbol == BATCH or symbol.startswith(f'{BATCH}(')
+
+
+def _probe(serialized: bytes, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
     program = core.ProgramDesc(serialized)
     for name, symbols in seeds.items():
         variable = program.block(0).find_var(name.encode())
         variable.set_shape([dims[s] if s else d for s, d in zip(symbols, variable.shape())])
-    _infer_block(program, 0)
-    return _declared(program)
+    inference = _Inference(program)
+    inference.run(0)
+    shapes = {key: inference.largest.get(key, s) for key, s in _declared(program).items()}
+    return _Probe(shapes, frozenset(inference.failed))
 
 
-def _infer_block(program: core.ProgramDesc, index: int) -> None:
-    block = program.block(index)
-    for j in range(block.op_size()):
-        op = block.op(j)
-        for name in op.attr_names():
-            if op.attr_type(name) == core.AttrType.BLOCK:
-                _infer_block(program, op._block_attr_id(name))
-        before = _output_shapes(op, block)
-        try:
-            op.infer_shape(block)
-        except Exception:  # the op rejects the probe: what was declared is all that is known
-            for variable, shape in before:
-                variable.set_shape(shape)
+class _Inference:
+    """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
+
+    def __init__(self, program: core.ProgramDesc) -> None:
+        self._program = program
+        self.failed: Set[Tuple[int, int]] = set()
+        self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
+
+    def run(self, index: int) -> None:
+        block = self._program.block(index)
+        for j in range(block.op_size()):
+            op = block.op(j)
+            for name in op.attr_names():
+                if op.attr_type(name) == core.AttrType.BLOCK:
+                    self.run(op._block_attr_id(name))
+            outputs = self._outputs(op, index)
+            before = [variable.shape() for _, variable in outputs]
+            try:
+                op.infer_shape(block)
+            except Exception:  # the op rejects the probe: what was declared is all that is known
+                self.failed.add((index, j))
+                for (_, variable), shape in zip(outputs, before):
+                    variable.set_shape(shape)
+            for key, variable in outputs:
+                self._note(key, tuple(variable.shape()))
+
+    def _outputs(self, op: core.OpDesc, index: int) -> List[Tuple[VariableKey, core.VarDesc]]:
+        found = []
+        for name in op.output_arg_names():
+            block = index
+            while block >= 0:
+                variable = self._program.block(block).find_var(name.encode())
+                if variable is not None:
+                    if variable.type() in _TENSORS:
+                        found.append(((block, name), variable))
+                    break
+                block = self._program.block(block).parent
+        return found
+
+    def _note(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        seen = self.largest.get(key)
+        if seen is None or -1 in shape or (-1 not in seen and _elements(shape) > _elements(seen)):
+            self.largest[key] = shape
 
 
-def _output_shapes(op: core.OpDesc, block: core.BlockDesc) -> List[Tuple[core.VarDesc, List[int]]]:
-    tensors = {core.VarDesc.VarType.LOD_TENSOR, core.VarDesc.VarType.SELECTED_ROWS}
-    found = (block.find_var_recursive(n.encode()) for n in op.output_arg_names())
-    return [(v, v.shape()) for v in found if v is not None and v.type() in tensors]
+def _elements(shape: Sequence[int]) -> int:
+    product = 1
+    for dim in shape:
+        product *= dim
+    return product
 
 
-def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]]) -> Optional[Tuple[Size, ...]]:
+def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],
+         small: Sequence[Tuple[int, Sequence[int]]]) -> Optional[Tuple[Size, ...]]:
     """Each dim as constant + sum of slope times symbol; None if one has no such form."""
     dims = []
     for i, at_base in enumerate(base):
@@ -120,6 +218,9 @@ def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]]) -> Optional[
         constant = at_base - sum(slopes.values()) * _PROBE
         if constant < 0 or any(slope < 0 for slope in slopes.values()):
             return None
-        terms = {((s, 1),): slope for s, slope in slopes.items()}
-        dims.append(Size({(): constant, **terms}))
+        for value, shape in small:
+            expected = constant + sum(slopes.values()) * value
+            if -1 not in shape and (len(shape) != len(base) or shape[i] != expected):
+                return None
+        dims.append(Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}}))
     return tuple(dims)

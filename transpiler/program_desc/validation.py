@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, List, Mapping
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import MergedVariableError, UnknownVariableError, VerificationError
-from transpiler.program_desc.emitter import EmittedProgram
+from transpiler.program_desc.emitter import ADDED_KINDS, EmittedProgram
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
 from transpiler.verify import verify
 
@@ -37,7 +37,10 @@ def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
     again = import_program(emitted.message.SerializeToString(), fetched)
     origins = _origins(program, again, emitted)
     for op in again.graph.ops:
-        _check_attributes(program.descs[origins[op.id]], again.descs[op.id])
+        if op.id in origins:
+            _check_attributes(program.descs[origins[op.id]], again.descs[op.id])
+        elif op.kind not in ADDED_KINDS:
+            raise VerificationError(f'an operator {op.kind} was added')
     verify(program.graph, again.graph, origins)
 
 
@@ -48,7 +51,8 @@ def _origins(program: ImportedProgram, again: ImportedProgram,
         new_ops: List[int] = again.graph.regions[region].ops
         if len(new_ops) != len(emitted.origins[block]):
             raise VerificationError(f'block {block} has another number of operators')
-        origins.update(zip(new_ops, emitted.origins[block]))
+        origins.update(
+            (new, old) for new, old in zip(new_ops, emitted.origins[block]) if old is not None)
     return origins
 
 

@@ -79,7 +79,7 @@ def _loops(plan: Plan, dims: Mapping[str, int]) -> List[LoopReport]:
         if region.kind is RegionKind.LOOP and region.keeps_scopes:
             before, after = (t.kept_per_trip(region.id) for t in (plan.before, plan.after))
             rows.append(
-                LoopReport(region.id, region.trips.evaluate(dims), before.evaluate(dims),
+                LoopReport(region.label, region.trips.evaluate(dims), before.evaluate(dims),
                            after.evaluate(dims), repr(before * region.trips),
                            repr(after * region.trips)))
     return rows

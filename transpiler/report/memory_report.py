@@ -38,7 +38,7 @@ class ReuseReport:
 class LoopReport:
     """What a training loop keeps for its gradient. Bytes are for the hinted dims, polynomials for all."""
 
-    block: int
+    block: str
     trips: int
     bytes_per_trip_before: int
     bytes_per_trip_after: int
@@ -107,7 +107,7 @@ class MemoryReport:
         for column in ('block', 'trips', 'before', 'after', 'total after'):
             table.add_column(column)
         for loop in self.loops:
-            table.add_row(str(loop.block), str(loop.trips), human(loop.bytes_per_trip_before),
+            table.add_row(loop.block, str(loop.trips), human(loop.bytes_per_trip_before),
                           human(loop.bytes_per_trip_after), loop.total_after)
         return table
 

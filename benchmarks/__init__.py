@@ -1,0 +1,1 @@
+"""Named programs, and commands that measure them: `python -m benchmarks --list`."""

@@ -1,0 +1,183 @@
+"""The measuring process: `python -m benchmarks.measure`, a Spec on stdin, a Result on stdout.
+
+One process makes one measurement, since resting bytes, random state and executor caches all
+outlive a program.
+"""
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import resource
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import paddle
+from paddle import static
+from paddle.base import core
+
+from benchmarks.programs import Case, Options, build
+from benchmarks.spec import Prediction, Result, Spec
+
+# Fetched values up to this many bytes are reported whole, larger ones as their digest.
+WHOLE_BYTES = 64
+FLOAT_BYTES = 4
+
+# The collector's thread is done when the bytes held have not changed for this many looks in a row.
+QUIET_LOOKS = 5
+LOOK_SECONDS = 0.002
+MOST_LOOKS = 200
+
+
+def current_bytes() -> int:
+    """Bytes that live tensors hold now."""
+    return core.host_memory_stat_current_value("Allocated", 0)
+
+
+def peak_bytes() -> int:
+    """The most bytes that were ever held; Paddle 2.6 has no way to reset it."""
+    return core.host_memory_stat_peak_value("Allocated", 0)
+
+
+def settled_bytes() -> int:
+    """Bytes held once the executor's collector, a thread of its own, has caught up."""
+    held, quiet = current_bytes(), 0
+    for _ in range(MOST_LOOKS):
+        time.sleep(LOOK_SECONDS)
+        now = current_bytes()
+        held, quiet = now, quiet + 1 if now == held else 0
+        if quiet == QUIET_LOOKS:
+            break
+    return held
+
+
+class Peaks:
+    """The peak of each run, although the counter only rises.
+
+    Before a run, untouched tensors fill the gap between what is held and the highest peak so far:
+    the run's own peak then shows as the counter's rise. Their pages are never written, so they
+    cost address space only.
+    """
+
+    def __init__(self) -> None:
+        self.resting = settled_bytes()
+        self._ballast: List[Any] = []
+        self._ballast_bytes = 0
+
+    def start_run(self) -> None:
+        """Raise what is held to the highest peak so far."""
+        before = settled_bytes()
+        gap = (peak_bytes() - before) // FLOAT_BYTES
+        if gap <= 0:
+            return
+        tensor = core.LoDTensor()
+        tensor._set_dims([gap])
+        tensor._alloc_float(core.CPUPlace())
+        self._ballast.append(tensor)
+        self._ballast_bytes += current_bytes() - before
+
+    def above_resting(self) -> int:
+        """Bytes above resting that the run reached."""
+        return peak_bytes() - self._ballast_bytes - self.resting
+
+    def held(self) -> int:
+        """Bytes above resting that are held now."""
+        return settled_bytes() - self._ballast_bytes - self.resting
+
+
+def digest(value: np.ndarray) -> str:
+    """A fetched value's bytes in hex, or the digest of a large one."""
+    raw = np.ascontiguousarray(value).tobytes()
+    return raw.hex() if len(raw) <= WHOLE_BYTES else "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def state_digest(program: static.Program, scope: Any) -> str:
+    """The sha256 of all parameters, optimizer state and statistics, in the order of their names."""
+    total = hashlib.sha256()
+    names = {
+        each.name
+        for each in program.list_vars()
+        if each.persistable and each.desc.type() == core.VarDesc.VarType.LOD_TENSOR
+    }
+    for name in sorted(names):
+        variable = scope.find_var(name)
+        if variable is None or not variable.get_tensor()._is_initialized():
+            continue
+        value = np.array(variable.get_tensor())
+        total.update("{} {} {}\n".format(name, value.dtype, value.shape).encode())
+        total.update(value.tobytes())
+    return total.hexdigest()
+
+
+def optimize(case: Case, spec: Spec) -> Prediction:
+    """Run memory_optimize on the case, giving it the hints that this version of it takes."""
+    from transpiler import memory_optimize
+    hints: Dict[str, Any] = {
+        "fetch_list": list(case.fetch),
+        "batch_size": case.batch_size,
+        "level": spec.level
+    }
+    if case.trip_count is not None:
+        hints["trip_count"] = case.trip_count
+    if spec.recompute is not None:
+        hints["recompute"] = False if spec.recompute == "off" else spec.recompute
+    known = inspect.signature(memory_optimize).parameters
+    started = time.perf_counter()
+    report = memory_optimize(case.main, **{key: hints[key] for key in hints if key in known})
+    seconds = time.perf_counter() - started
+    return Prediction(changed=bool(report.changed),
+                      peak_bytes_before=int(report.peak_bytes_before),
+                      peak_bytes_after=int(report.peak_bytes_after),
+                      lower_bound_bytes=int(report.lower_bound_bytes),
+                      planning_seconds=seconds)
+
+
+def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
+    """Start up, run the steps and watch."""
+    executor, scope = static.Executor(paddle.CPUPlace()), static.Scope()
+    runs: List[Tuple[int, float, Tuple[str, ...]]] = []
+    with static.scope_guard(scope):
+        executor.run(case.startup)
+        peaks = Peaks()
+        for step in range(spec.steps):
+            feed = case.feed(step)
+            if case.fresh_executor:
+                executor = static.Executor(paddle.CPUPlace())
+            peaks.start_run()
+            started = time.perf_counter()
+            values = executor.run(case.main, feed=feed, fetch_list=list(case.fetch))
+            seconds = time.perf_counter() - started
+            runs.append((peaks.above_resting(), seconds, tuple(digest(each) for each in values)))
+            del values
+        return Result(spec=spec,
+                      ops=sum(len(block.ops) for block in case.main.blocks),
+                      resting_bytes=peaks.resting,
+                      peak_bytes=tuple(each[0] for each in runs),
+                      held_bytes=peaks.held(),
+                      max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                      step_seconds=tuple(each[1] for each in runs),
+                      fetched=tuple(each[2] for each in runs),
+                      state_sha256=state_digest(case.main, scope),
+                      prediction=prediction,
+                      training=case.training)
+
+
+def measure(spec: Spec) -> Result:
+    """Build, optimise if asked, and run, in this process."""
+    case = build(spec.program, Options(**dict(spec.options)))
+    # The plan draws no random number and neither may building: the run's dice start here.
+    prediction = optimize(case, spec) if spec.optimized else None
+    paddle.seed(dict(spec.options).get("seed", Options().seed))
+    return run(case, spec, prediction)
+
+
+def main() -> None:
+    """Read the Spec, print the Result as the last line."""
+    spec = Spec.from_dict(json.load(sys.stdin))
+    print(json.dumps(measure(spec).to_dict()))
+
+
+if __name__ == "__main__":
+    main()

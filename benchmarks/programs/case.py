@@ -1,0 +1,135 @@
+"""What a benchmark program is: the options it is built from and the case that comes out."""
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+from paddle import static
+
+Feed = Dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sizes and kinds, honoured where they apply; None means the program's own default."""
+    optimizer: str = "sgd"
+    inference: bool = False
+    static_batch: bool = False
+    batch_size: Optional[int] = None
+    image_size: Optional[int] = None
+    classes: Optional[int] = None
+    layers: Optional[int] = None
+    length: Optional[int] = None
+    width: Optional[int] = None
+    heads: Optional[int] = None
+    vocabulary: Optional[int] = None
+    trip_count: Optional[int] = None
+    dropout: Optional[float] = None
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program ready to run. `feed(step)` gives the same bytes in every process."""
+    main: static.Program
+    startup: static.Program
+    feed: Callable[[int], Feed]
+    fetch: Tuple[str, ...]
+    batch_size: int
+    trip_count: Optional[int]
+    training: bool
+    fresh_executor: bool = False
+
+
+OPTIMIZERS: Tuple[str, ...] = ("sgd", "momentum", "adam")
+
+
+def make_optimizer(name: str) -> Any:
+    """The optimizer of that name with the benchmark's fixed settings."""
+    if name == "sgd":
+        return paddle.optimizer.SGD(learning_rate=0.001)
+    if name == "momentum":
+        return paddle.optimizer.Momentum(learning_rate=0.001, momentum=0.9)
+    if name == "adam":
+        return paddle.optimizer.Adam(learning_rate=0.0001)
+    raise ValueError("unknown optimizer {!r}: choose one of {}".format(name, ", ".join(OPTIMIZERS)))
+
+
+def pick(value: Optional[Any], default: Any) -> Any:
+    """The option where it was given, else the program's default."""
+    return default if value is None else value
+
+
+class Draft:
+    """A program while it is written: collects inputs and their generators, then becomes a Case."""
+
+    def __init__(self, options: Options, batch_size: int, trip_count: Optional[int] = None) -> None:
+        self.options = options
+        self.batch_size = batch_size
+        self.trip_count = trip_count
+        self.main = static.Program()
+        self.startup = static.Program()
+        self._draws: List[Tuple[str, Callable[[np.random.RandomState], np.ndarray]]] = []
+
+    def _declare(self, name: str, shape: Sequence[int], batch_axis: Optional[int],
+                 dtype: str) -> Any:
+        declared = list(shape)
+        if batch_axis is not None and not self.options.static_batch:
+            declared[batch_axis] = -1
+        return static.data(name, declared, dtype)
+
+    def floats(self, name: str, shape: Sequence[int], batch_axis: Optional[int] = 0) -> Any:
+        """A float32 input; its batch axis is symbolic unless asked otherwise."""
+        self._draws.append((name, lambda random: random.standard_normal(shape).astype("float32")))
+        return self._declare(name, shape, batch_axis, "float32")
+
+    def integers(self,
+                 name: str,
+                 shape: Sequence[int],
+                 below: int,
+                 batch_axis: Optional[int] = 0) -> Any:
+        """An int64 input with values in [0, below)."""
+        self._draws.append((name, lambda random: random.randint(0, below, shape).astype("int64")))
+        return self._declare(name, shape, batch_axis, "int64")
+
+    def computed(self, name: str, value: np.ndarray, batch_axis: Optional[int] = 0) -> Any:
+        """An input that is the same at every step."""
+        self._draws.append((name, lambda random: value))
+        return self._declare(name, value.shape, batch_axis, str(value.dtype))
+
+    def finish(self, loss: Any, outputs: Sequence[Any]) -> Case:
+        """Train on `loss`, or with `--inference` keep the forward part and fetch `outputs`."""
+        options, main = self.options, self.main
+        if options.inference:
+            main = main.clone(for_test=True)
+        else:
+            make_optimizer(options.optimizer).minimize(loss)
+        fetched = outputs if options.inference else [loss]
+        draws = tuple(self._draws)
+
+        def feed(step: int) -> Feed:
+            random = np.random.RandomState(1000 * options.seed + step)
+            return {name: draw(random) for name, draw in draws}
+
+        return Case(main=main,
+                    startup=self.startup,
+                    feed=feed,
+                    fetch=tuple(variable.name for variable in fetched),
+                    batch_size=self.batch_size,
+                    trip_count=self.trip_count,
+                    training=not options.inference)
+
+
+@contextlib.contextmanager
+def drafting(options: Options,
+             batch_size: int,
+             trip_count: Optional[int] = None) -> Iterator[Draft]:
+    """Build in a fresh program with fresh names, so that equal options give equal programs."""
+    paddle.enable_static()
+    paddle.seed(options.seed)
+    draft = Draft(options, pick(options.batch_size, batch_size), trip_count)
+    with static.program_guard(draft.main, draft.startup), paddle.utils.unique_name.guard():
+        yield draft

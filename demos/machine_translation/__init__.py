@@ -1,0 +1,1 @@
+"""Machine translation with its attention decoder in a while loop, before and after optimisation."""

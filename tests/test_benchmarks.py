@@ -1,0 +1,201 @@
+"""The benchmark programs build, and what the command measures can be trusted."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+
+import numpy as np
+import paddle
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import measure, runner
+from benchmarks.__main__ import main
+from benchmarks.planning import Planning, growth, layers_for
+from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, build,
+                                 small_options)
+from benchmarks.runner import EQUAL, difference, measure_in_child
+from benchmarks.spec import Result, Spec
+
+LOOPS = ("loop", "gru_loop", "attention_loop", "nested_loops", "loop_in_cond", "cond_in_loop")
+
+
+def op_types(case):
+    return [op.type for block in case.main.blocks for op in block.ops]
+
+
+def small_spec(name, steps=2, **changes):
+    values = dataclasses.asdict(small_options(name))
+    return Spec(name,
+                tuple(sorted((key, value) for key, value in values.items() if value is not None)),
+                steps=steps,
+                **changes)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_builds_small_and_for_training(name):
+    case = build(name, small_options(name))
+    assert set(case.feed(0)) <= {each.name for each in case.main.list_vars()}
+    assert case.fetch and case.batch_size == 2
+    assert case.training == (name != "wide")
+    assert case.training == ("sgd" in op_types(case))
+
+
+@pytest.mark.parametrize("name", [each for each in PROGRAMS if each != "resnet152"])
+def test_every_program_builds_for_inference_without_gradients(name):
+    case = build(name, small_options(name, inference=True))
+    assert not case.training
+    assert not [each for each in op_types(case) if each.endswith("_grad") or each in OPTIMIZERS]
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_small_loops_change_all_their_parameters(name):
+    case = build(name, small_options(name))
+    executor, scope = paddle.static.Executor(), paddle.static.Scope()
+    with paddle.static.scope_guard(scope):
+        executor.run(case.startup)
+        names = [each.name for each in case.main.all_parameters()]
+        before = {each: np.array(scope.find_var(each).get_tensor()) for each in names}
+        for step in range(6):
+            loss, = executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
+            assert np.isfinite(loss)
+        assert not [
+            each for each in names
+            if np.array_equal(before[each], np.array(scope.find_var(each).get_tensor()))
+        ]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_each_optimizer_updates_the_parameters(optimizer):
+    case = build("fc_chain", small_options("fc_chain", optimizer=optimizer))
+    assert op_types(case).count(optimizer) == len(case.main.all_parameters())
+
+
+def test_a_batch_is_symbolic_unless_asked_otherwise():
+    symbolic = build("fc_chain", small_options("fc_chain"))
+    concrete = build("fc_chain", small_options("fc_chain", static_batch=True))
+    assert symbolic.main.global_block().var("x").shape == (-1, 8)
+    assert concrete.main.global_block().var("x").shape == (2, 8)
+
+
+def test_dropout_can_be_put_in_a_cell_and_left_out_of_a_network():
+    assert "dropout" in op_types(build("gru_loop", small_options("gru_loop", dropout=0.5)))
+    assert "dropout" not in op_types(build("vgg16", small_options("vgg16", dropout=0.0)))
+
+
+def test_the_feed_of_a_step_is_the_same_each_time_and_differs_between_steps():
+    feed = build("demo", small_options("demo")).feed
+    assert all(np.array_equal(value, feed(3)[name]) for name, value in feed(3).items())
+    assert not all(np.array_equal(value, feed(4)[name]) for name, value in feed(3).items())
+
+
+@pytest.mark.parametrize("name", ["transformer", "cond_in_loop"])
+def test_two_processes_give_equal_bytes(name):
+    first, second = (measure_in_child(small_spec(name)) for _ in range(2))
+    assert difference(first, second) == EQUAL
+    assert first.resting_bytes == second.resting_bytes > 0
+    assert len(first.peak_bytes) == len(first.step_seconds) == len(first.fetched) == 2
+    assert Result.from_dict(json.loads(json.dumps(first.to_dict()))) == first
+
+
+def test_a_lower_peak_of_a_later_run_is_seen():
+    paddle.enable_static()
+
+    def hold(count):
+        tensor = paddle.base.core.LoDTensor()
+        tensor._set_dims([count])
+        tensor._alloc_float(paddle.CPUPlace())
+        return tensor
+
+    peaks = measure.Peaks()
+    seen = []
+    for count in (1 << 20, 1 << 18, 1 << 19):
+        peaks.start_run()
+        tensor = hold(count)
+        del tensor
+        seen.append(peaks.above_resting())
+    assert seen == [4 << 20, 4 << 18, 4 << 19]
+    assert peaks.held() == 0
+
+
+def test_differences_name_the_step_or_the_state():
+    spec = Spec("fc_chain")
+    result = Result(spec, 1, 0, (1, 1), 0, 0, (1.0, 1.0), (("aa",), ("bb",)), "cc")
+    other_loss = dataclasses.replace(result, fetched=(("aa",), ("dd",)))
+    other_state = dataclasses.replace(result, state_sha256="dd")
+    assert difference(result, result) == EQUAL
+    assert difference(result, other_loss) == "fetched values differ at step 1"
+    assert difference(result, other_state) == "parameters or statistics differ"
+
+
+def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
+    seen = {}
+
+    def memory_optimize(input_program, *, fetch_list=None, batch_size=None, trip_count=None):
+        seen.update(fetch_list=fetch_list, batch_size=batch_size, trip_count=trip_count)
+        return types.SimpleNamespace(changed=True,
+                                     peak_bytes_before=3,
+                                     peak_bytes_after=2,
+                                     lower_bound_bytes=1)
+
+    monkeypatch.setitem(sys.modules, "transpiler",
+                        types.SimpleNamespace(memory_optimize=memory_optimize))
+    case = build("loop", small_options("loop"))
+    prediction = measure.optimize(case, Spec("loop", optimized=True, level=1, recompute="max"))
+    assert seen == {"fetch_list": list(case.fetch), "batch_size": 2, "trip_count": 3}
+    assert (prediction.peak_bytes_before, prediction.peak_bytes_after) == (3, 2)
+
+
+def test_an_unknown_program_gives_one_clear_error():
+    with pytest.raises(UnknownProgramError, match="unknown program 'nonsense': choose from"):
+        build("nonsense", Options())
+    outcome = CliRunner().invoke(main, ["nonsense"])
+    assert outcome.exit_code == 1
+    assert outcome.output.startswith("Error: unknown program 'nonsense'")
+
+
+def test_the_list_names_every_program():
+    outcome = CliRunner().invoke(main, ["--list"])
+    assert outcome.exit_code == 0
+    assert [line.split()[0] for line in outcome.output.splitlines()] == list(PROGRAMS)
+
+
+def test_the_command_prints_a_table_and_writes_json(tmp_path):
+    out = tmp_path / "figures.json"
+    outcome = CliRunner().invoke(main, [
+        "fc_chain", "--collection", "on", "--steps", "2", "--width", "8", "--batch-size", "2",
+        "--json",
+        str(out)
+    ])
+    assert outcome.exit_code == 0, outcome.output
+    assert "fc_chain" in outcome.output
+    figures, = json.loads(out.read_text())
+    assert figures["spec"]["options"] == {"batch_size": 2, "optimizer": "sgd", "width": 8}
+    assert figures["first_peak_bytes"]["minimum"] > 0
+
+
+def test_a_failed_measurement_is_shown_and_does_not_stop_the_others(monkeypatch):
+
+    def fail(spec):
+        if spec.program == "bert":
+            raise runner.MeasurementError("no more memory")
+        return Result(spec, 1, 0, (1, 1), 0, 0, (1.0, 1.0), (("aa",), ("bb",)), "cc")
+
+    monkeypatch.setattr(runner, "measure_in_child", fail)
+    outcome = CliRunner().invoke(main, ["bert", "lstm", "--collection", "on"])
+    assert outcome.exit_code == 1
+    assert "failed" in outcome.output and "no more memory" in outcome.output
+    assert "lstm" in outcome.output and "reference" in outcome.output
+
+
+def test_planning_sizes_programs_by_layers_and_reports_the_exponent():
+    options = small_options("fc_chain")
+    layers = layers_for("fc_chain", options, 200)
+    sizes = [
+        len(op_types(build("fc_chain", dataclasses.replace(options, layers=each))))
+        for each in (layers - 1, layers)
+    ]
+    assert sizes[0] < 200 <= sizes[1]
+    assert growth(Planning("x", 100, 0, 1.0), Planning("x", 200, 0, 4.0)) == pytest.approx(2)

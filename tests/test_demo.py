@@ -1,0 +1,253 @@
+"""The machine translation demo: its text, its training program and its greedy translation."""
+from __future__ import annotations
+
+import io
+import itertools
+import tarfile
+from typing import List
+
+import numpy as np
+import paddle
+import pytest
+import rich.console
+
+from demos.machine_translation import __main__ as command
+from demos.machine_translation import data, measure, model, report, train
+from demos.machine_translation.config import DemoConfig, ModelConfig
+
+TINY = ModelConfig(source_vocabulary=20,
+                   target_vocabulary=20,
+                   source_length=5,
+                   target_length=6,
+                   embedding=16,
+                   hidden=16,
+                   attention=16,
+                   learning_rate=2e-2)
+PHRASES = [
+    data.Pair((3, 4, 5), (13, 12)),
+    data.Pair((6, 4), (14, 15, 16, 12)),
+    data.Pair((7, 8, 9, 10, 3), (17,)),
+    data.Pair((5, 6, 7), (18, 19, 13, 17, 11)),
+]
+
+
+@pytest.fixture(autouse=True)
+def static_mode():
+    was_dynamic = paddle.in_dynamic_mode()
+    paddle.enable_static()
+    yield
+    if was_dynamic:
+        paddle.disable_static()
+
+
+@pytest.fixture(scope="module")
+def corpus() -> data.Corpus:
+    return data.load_corpus(DemoConfig())
+
+
+def trained(config: ModelConfig, pairs: List[data.Pair], steps: int):
+    program = model.build_training_program(config)
+    session = train.Session(program.startup)
+    feeds = data.feeds(pairs, config)
+    losses = [
+        loss for loss, _ in zip(train.losses(session, program, lambda _: feeds), range(steps))
+    ]
+    return program, session, losses
+
+
+def test_catalogues_give_thousands_of_real_sentence_pairs():
+    sentences = dict(data.gettext_sentences(DemoConfig.packages, "fr"))
+    assert len(sentences) > 3000
+    assert sentences["Monday"] == "lundi"
+    assert all(source and target and source != target for source, target in sentences.items())
+
+
+def test_the_language_is_a_choice():
+    assert dict(data.gettext_sentences(["Django"], "de"))["Monday"] == "Montag"
+
+
+def test_a_language_that_no_package_has_is_an_error():
+    with pytest.raises(ValueError, match="no 'xx' catalogue"):
+        data.gettext_sentences(["Django"], "xx")
+
+
+def test_the_corpus_is_the_same_every_time(corpus):
+    again = data.load_corpus(DemoConfig())
+    assert (again.train, again.held_out) == (corpus.train, corpus.held_out)
+
+
+def test_held_out_sentences_are_not_trained_on(corpus):
+    assert len(corpus.held_out) == data.HELD_OUT
+    trained_on = {pair.source for pair in corpus.train}
+    assert not [pair for pair in corpus.held_out if pair.source in trained_on]
+
+
+def test_tokens_turn_back_into_the_catalogue_text(corpus):
+    sentences = dict(data.gettext_sentences(DemoConfig.packages, "fr"))
+    texts = [(corpus.decode_source(p.source), corpus.decode_target(p.target)) for p in corpus.train]
+    # The subword model normalises a few characters (an ellipsis to three dots).
+    same = sum(sentences.get(source) == target for source, target in texts)
+    assert same > 0.8 * len(texts)
+
+
+def test_tokens_fit_the_model(corpus):
+    config = ModelConfig()
+    for pair in corpus.train:
+        assert 0 < len(pair.source) <= config.source_length
+        assert 0 < len(pair.target) < config.target_length
+        assert max(pair.source) < config.source_vocabulary
+        assert max(pair.target) < config.target_vocabulary
+
+
+def test_an_epoch_trains_on_no_pair_twice(corpus):
+    steps = corpus.steps_per_epoch(64)
+    seen = [pair for step in range(steps) for pair in corpus.batch(step, 64)]
+    assert len(seen) == 64 * steps
+    assert max(seen.count(pair) for pair in seen[::50]) == 1
+
+
+def test_a_batch_larger_than_the_corpus_is_an_error(corpus):
+    with pytest.raises(ValueError, match="no batch of"):
+        corpus.batch(0, len(corpus.train) + 1)
+
+
+def test_feeds_shift_targets_by_one_token():
+    feeds = data.feeds([data.Pair((3, 4), (5, 6, 7))], TINY)
+    assert feeds["source"].tolist() == [[3, 4] + [data.END] * 3]
+    assert feeds["target_in"].tolist() == [[data.START, 5, 6, 7, data.END, data.END]]
+    assert feeds["target_out"].tolist() == [[5, 6, 7, data.END, data.END, data.END]]
+    assert feeds["source_length"].tolist() == [2] and feeds["target_length"].tolist() == [4]
+
+
+def test_synthetic_sentences_reach_the_padded_length():
+    feeds = data.synthetic_feeds(TINY, batch_size=3)
+    assert feeds["source_length"].max() == TINY.source_length
+    assert feeds["target_length"].max() == TINY.target_length
+
+
+def test_a_wmt14_archive_is_read_through_paddle(tmp_path):
+    archive = tmp_path / "wmt14.tgz"
+    words = ["<s>", "<e>", "<unk>", "a", "b", "c", "d", "e"]
+    sources = [" ".join(letters) for letters in itertools.product(words[3:], repeat=3)]
+    lines = [f"{source}\tc b" for source in sources[:data.HELD_OUT + 6]]
+    members = {"src.dict": words, "trg.dict": words, "train/train": lines}
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in members.items():
+            blob = "\n".join(content).encode()
+            member = tarfile.TarInfo(f"wmt14/{name}")
+            member.size = len(blob)
+            tar.addfile(member, io.BytesIO(blob))
+    corpus = data.wmt14_corpus(TINY, str(archive))
+    assert len(corpus.train) == 6
+    assert {corpus.decode_source(pair.source) for pair in corpus.train} <= set(sources)
+    assert {corpus.decode_target(pair.target) for pair in corpus.train} == {"c b"}
+
+
+def test_the_command_says_what_is_wrong_with_its_data(tmp_path, capsys):
+    assert command.main(["--data", str(tmp_path / "missing.tgz")]) == 2
+    assert "cannot read the sentences" in capsys.readouterr().out
+
+
+def test_the_decoder_is_a_loop_with_a_gradient_loop():
+    kinds = [op.type for op in model.build_training_program(TINY).main.global_block().ops]
+    assert "while" in kinds and "while_grad" in kinds
+    translation = model.build_translation_program(TINY).main.global_block().ops
+    assert [op.attr("is_test") for op in translation if op.type == "while"] == [True]
+
+
+def test_loss_falls():
+    _, _, losses = trained(TINY, PHRASES, 20)
+    assert np.all(np.isfinite(losses)) and losses[-1] < 0.5 * losses[0]
+
+
+def test_a_training_step_moves_every_parameter():
+    program = model.build_training_program(TINY)
+    session = train.Session(program.startup)
+    names = [parameter.name for parameter in program.main.all_parameters()]
+    before = {name: session.tensor(name) for name in names}
+    session.run(program.main, data.feeds(PHRASES, TINY), program.loss)
+    assert [name for name in names if np.array_equal(before[name], session.tensor(name))] == []
+
+
+def test_padding_does_not_change_the_loss():
+    program = model.build_training_program(TINY, optimize=False)
+    session = train.Session(program.startup)
+    feeds = data.feeds(PHRASES, TINY)
+    loss = session.run(program.main, feeds, program.loss)
+    padded_source = np.arange(TINY.source_length) >= feeds["source_length"][:, None]
+    padded_target = np.arange(TINY.target_length) >= feeds["target_length"][:, None]
+    feeds["source"][padded_source] = 9
+    feeds["target_in"][padded_target] = 9
+    feeds["target_out"][padded_target] = 9
+    assert session.run(program.main, feeds, program.loss).tobytes() == loss.tobytes()
+
+
+def test_greedy_decoding_gives_tokens_of_the_vocabulary():
+    program, session, _ = trained(TINY, PHRASES, 1)
+    translation = model.build_translation_program(TINY)
+    feeds = data.feeds(PHRASES, TINY)
+    tokens = session.run(translation.main, {name: feeds[name] for name in translation.feed_names},
+                         translation.tokens)
+    assert tokens.shape == (len(PHRASES), TINY.target_length) and tokens.dtype == np.int64
+    assert tokens.min() >= 0 and tokens.max() < TINY.target_vocabulary
+    for row in tokens.tolist():
+        ended = row.index(data.END) if data.END in row else len(row)
+        assert set(row[ended:]) <= {data.END}
+
+
+def test_greedy_decoding_repeats_what_the_model_has_learnt_by_heart():
+    _, session, losses = trained(TINY, PHRASES, 80)
+    translations = train.translate(session, model.build_translation_program(TINY), TINY, PHRASES)
+    assert losses[-1] < 0.1
+    assert translations == [list(pair.target) for pair in PHRASES]
+
+
+def printed(table) -> str:
+    console = rich.console.Console(file=io.StringIO(), width=120)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def run_with(peaks: List[int], losses: List[str]) -> measure.Run:
+    return measure.Run(resting=8_000_000,
+                       peaks=peaks,
+                       seconds=0.5,
+                       operators=100,
+                       losses=losses,
+                       parameters="digest")
+
+
+def test_the_table_sets_first_and_later_peaks_side_by_side():
+    before = measure.Measurement(run_with([40_000_000, 41_000_000], ["0x1p0"]),
+                                 run_with([50_000_000, 60_000_000], ["0x1p0"]))
+    after = measure.Measurement(run_with([10_000_000, 11_000_000], ["0x1p0"]),
+                                run_with([10_000_000, 12_000_000], ["0x1p0"]))
+    text = printed(report.before_and_after({"before": before, "after": after}))
+    assert "40.0" in text and "4.00x" in text and "60.0" in text and "5.00x" in text
+    assert "equal to the last bit" in text
+
+
+def test_a_loss_that_differs_by_one_bit_is_shown():
+    before = measure.Measurement(run_with([1], ["0x1.000000p0"]), run_with([1], ["0x1.000000p0"]))
+    after = measure.Measurement(run_with([1], ["0x1.000002p0"]), run_with([1], ["0x1.000000p0"]))
+    assert not before.same_results(after)
+    assert "DIFFERENT" in printed(report.before_and_after({"before": before, "after": after}))
+
+
+def test_sentences_with_brackets_are_printed_as_they_are():
+    assert "[/b] of [count]" in printed(report.translations([("[/b] of [count]", "x", "y")]))
+
+
+def test_two_processes_train_to_the_same_bits():
+    config = DemoConfig(model=ModelConfig(source_vocabulary=400,
+                                          target_vocabulary=400,
+                                          embedding=16,
+                                          hidden=16,
+                                          attention=16,
+                                          dropout=0.2),
+                        batch_size=4)
+    first, second = (measure.in_fresh_process(config, False, False, 3) for _ in range(2))
+    assert len(first.losses) == 3
+    assert first.losses == second.losses and first.parameters == second.parameters
+    assert 0 < first.peaks[0] <= first.peaks[
+        -1] < 2**30 and first.operators == second.operators > 100
