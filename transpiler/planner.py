@@ -10,6 +10,8 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.inplace import coalesce_in_place
+from transpiler.passes.loop_copies import drop_loop_copies
+from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_storages
 
@@ -17,17 +19,18 @@ Pass = Callable[[Graph, PassContext], Graph]
 
 _IN_PLACE: Tuple[str, Pass] = ('in-place', coalesce_in_place)
 _REUSE: Tuple[str, Pass] = ('reuse', reuse_storages)
+_COPIES: Tuple[str, Pass] = ('loop copies', drop_loop_copies)
+_RECOMPUTE: Tuple[str, Pass] = ('recompute', recompute_in_regions)
 _RELEASE: Tuple[str, Pass] = ('release', release_storages)
 Sequences = Tuple[Tuple[Tuple[str, Pass], ...], ...]
 # Simplest first: a longer sequence must do strictly better to be chosen.
-OPTIMIZE: Sequences = (
-    (_IN_PLACE,),
-    (_REUSE,),
-    (_IN_PLACE, _REUSE),
-    (_IN_PLACE, _RELEASE),
-    (_IN_PLACE, _REUSE, _RELEASE),
-)
-RELEASE_ONLY: Sequences = ((_IN_PLACE, _RELEASE),)
+_LOOPS = (_COPIES, _RECOMPUTE)
+OPTIMIZE: Sequences = tuple(loops + rest
+                            for loops in ((), (_COPIES,), _LOOPS)
+                            for rest in ((), (_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE),
+                                         (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
+                            if loops + rest)
+RELEASE_ONLY: Sequences = ((_RELEASE,),)
 
 
 @dataclass

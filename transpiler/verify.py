@@ -14,15 +14,16 @@ Nothing here is shared with the passes but `ir`.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Hashable, List, Mapping, Tuple
+from typing import Dict, FrozenSet, Hashable, List, Mapping, Set, Tuple
 
 from transpiler.errors import VerificationError
-from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
+_ADDED = (RELEASE, SHARE, UNCOPIED)
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
@@ -49,6 +50,7 @@ class _Run:
         self.seen: Observations = {}
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
+        self._partners: Dict[int, Set[int]] = {}  # storages that hold one buffer, by SHARE ops
         self._region(graph.regions[0], self.cells)
 
     def held(self, cells: Cells, value: int) -> FrozenSet[Definition]:
@@ -59,6 +61,8 @@ class _Run:
         return cells[storage]
 
     def _region(self, region: Region, cells: Cells) -> None:
+        if region.kind is RegionKind.LOOP_GRADIENT:
+            self._mark_final(region, cells)
         for outer, inner in region.arguments:
             cells[self._graph.values[inner].storage] = self.held(cells, outer)
         for op in self._graph.region_ops(region.id):
@@ -68,10 +72,29 @@ class _Run:
             self._observe((origin, 'result', position), self.held(cells, inner))
             self._may_write(cells, outer, (origin, 'result', position))
 
+    def _mark_final(self, region: Region, cells: Cells) -> None:
+        """What a loop writes outside its own scope has, when its gradient runs, the value of the last trip: each
+        trip's gradient may only read the copy that its trip made."""
+        forward = region.forward
+        if forward < 0:
+            return
+        label = self._origins[self._graph.regions[forward].op]
+        for op in self._graph.walk(forward):
+            for value in op.writes():
+                owner = self._graph.values[self._graph.values[value].storage]
+                if owner.region < forward and owner.storage in cells:
+                    cells[owner.storage] = frozenset(d if d[0] == 'final' else ('final', label, *d)
+                                                     for d in cells[owner.storage])
+
     def _op(self, op: Op, cells: Cells) -> None:
         if op.kind == RELEASE:
             self._release(op, cells)
             return
+        if op.kind == SHARE:
+            self._share(op, cells)
+            return
+        if op.kind == UNCOPIED:
+            return  # names a value and does nothing to it
         if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
             self._added(op, cells)
             return
@@ -89,6 +112,7 @@ class _Run:
                 self._may_write(cells, value, definition)
             else:
                 storage = self._graph.values[value].storage
+                self._clobber_partners(op, position, cells)
                 cells[storage] = frozenset({definition})
                 self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
 
@@ -96,8 +120,38 @@ class _Run:
         """The data is gone; what it was tells readers of the shape apart."""
         for value in op.writes():
             storage = self._graph.values[value].storage
+            self._part(storage)
             cells[storage] = frozenset(_released(d) for d in self.held(cells, value))
             self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
+
+    def _share(self, op: Op, cells: Cells) -> None:
+        """The result holds the operand's buffer: a later write to either is one to both."""
+        for source, target in zip(op.operands, op.results):
+            giver, taker = (self._graph.values[v].storage for v in (source, target))
+            self._part(taker)
+            group = self._partners.setdefault(giver, {giver})
+            group.add(taker)
+            self._partners[taker] = group
+            cells[taker] = frozenset({('shared', op.id)})
+            self.writers[taker] = self.writers.get(taker, frozenset()) | {('shared', op.id)}
+
+    def _part(self, storage: int) -> None:
+        self._partners.pop(storage, set()).discard(storage)
+
+    def _clobber_partners(self, op: Op, position: int, cells: Cells) -> None:
+        storage = self._graph.values[op.results[position]].storage
+        operands = {self._graph.values[v].storage for v in op.reads()}
+        in_place = {
+            self._graph.values[op.operands[i]].storage
+            for i, j in op.facts.in_place
+            if j == position
+        }
+        for partner in self._partners.get(storage, set()) - {storage}:
+            if partner in operands and partner not in in_place:
+                raise VerificationError(
+                    f'{op.kind} (op {op.id}) would overwrite an operand before it has read it')
+            held = cells.get(partner, frozenset())
+            cells[partner] = frozenset(_released(d) for d in held)
 
     def _added(self, op: Op, cells: Cells) -> None:
         for value in op.writes():
@@ -140,14 +194,38 @@ def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
                                                             len(source.results)):
             raise VerificationError(
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
+        _check_overlaps(old, source, new, op)
     runs = [origins[op.id] for op in new.walk() if op.id in origins]
-    if set(runs) != {op.id for op in old.walk() if op.kind != RELEASE}:
+    if set(runs) != {op.id for op in old.walk() if op.kind not in _ADDED}:
         raise VerificationError('an operator was lost or added')
-    ordered_before = [op.id for op in old.walk() if op.facts.ordered and op.kind != RELEASE]
-    ordered_after = [o for o in runs if old.ops[o].facts.ordered and old.ops[o].kind != RELEASE]
+    ordered_before = [op.id for op in old.walk() if op.facts.ordered and op.kind not in _ADDED]
+    ordered_after = [o for o in runs if old.ops[o].facts.ordered and old.ops[o].kind not in _ADDED]
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
+    """Within one op, two names share a storage only where they did before, or where the registry says so."""
+    for j, result in enumerate(op.results):
+        others = [('operand', i, v) for i, v in enumerate(op.operands)]
+        others += [('result', i, v) for i, v in enumerate(op.results[:j])]
+        for role, i, other in others:
+            if min(result, other) < 0 or _storage(new, result) != _storage(new, other):
+                continue
+            twin = (source.operands if role == 'operand' else source.results)[i]
+            if _storage(old, twin) == _storage(old, source.results[j]):
+                continue
+            may = role == 'operand' and (i, j) in op.facts.in_place and op.facts.same_name
+            named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
+            if not may or named.count(_storage(new, result)) > 2:
+                raise VerificationError(
+                    f'{op.kind} (op {op.id}) would write {new.values[result].name!r} over its '
+                    f'{role} {i}, which it is not known to bear')
+
+
+def _storage(graph: Graph, value: int) -> int:
+    return graph.values[value].storage
 
 
 def _check_reads(old: Graph, before: Observations, after: Observations) -> None:

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import RELEASE, SHARE, Graph, Op, Region, RegionKind, Size, ValueKind
 
 
 @dataclass
@@ -45,6 +45,8 @@ class Lifetimes:
                              for v in graph.values
                              if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
+        # (op, storage given up, storage taking over) wherever the runtime works in place
+        self.shared: List[Tuple[int, int, int]] = []
         self._collect()
         self._share_in_place()
         if model is RuntimeModel.RETAINING:
@@ -125,7 +127,7 @@ class Lifetimes:
         whose name is not used again (`buffer_shared_inplace_pass`); in inner blocks it does not.
         """
         for region in self._graph.regions:
-            if self._model is RuntimeModel.IDEAL or region.id == 0:
+            if self._shares_in(region.id) or self._has_share_ops(region):
                 self._share_in_region(region.ops, self.by_region[region.id])
 
     def _share_in_region(self, ops: Iterable[int], lifetimes: RegionLifetimes) -> None:
@@ -137,14 +139,22 @@ class Lifetimes:
                     continue
                 taken.add(target)
                 first, second = lifetimes[source], lifetimes.pop(target)
-                first.last, first.kept = max(first.last, second.last), second.kept
+                first.last = max(first.last, second.last)
+                first.kept = first.kept or second.kept
                 first.storages += (target,)
                 root[target] = source
+                self.shared.append((op.id, first.storages[-2], target))
 
     def in_place_pairs(self, op: Op, lifetimes: RegionLifetimes,
                        root: Dict[int, int]) -> Iterator[Tuple[int, int]]:
         """(storage given up by an operand, storage taken over by a result), for each that may."""
         at = self.position[op.id]
+        if op.kind == SHARE:
+            pairs = zip(op.operands, op.results)
+            storages = ([self._graph.values[v].storage for v in pair] for pair in pairs)
+            yield from ((_root(root, a), b) for a, b in storages if _root(root, a) in lifetimes)
+        if not self._shares_in(op.region):
+            return
         for i, j in op.facts.in_place:
             source, target = op.operands[i], op.results[j]
             if source < 0 or target < 0 or op.operands.count(source) > 1:
@@ -159,6 +169,12 @@ class Lifetimes:
                     born.size == dying.size and not self._protected(source) and
                     not self._protected(target)):
                 yield owner, target
+
+    def _shares_in(self, region: int) -> bool:
+        return self._model is RuntimeModel.IDEAL or region == 0
+
+    def _has_share_ops(self, region: Region) -> bool:
+        return any(op.kind == SHARE for op in self._graph.region_ops(region.id))
 
     def _protected(self, storage: int) -> bool:
         value = self._graph.values[storage]

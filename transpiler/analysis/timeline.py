@@ -39,7 +39,7 @@ class Timeline:
 
     def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int]) -> None:
         self._graph = graph
-        self._dims = {**dims, **_dims_less_one(dims)}
+        self._dims = dict(dims)
         self.lifetimes = Lifetimes(graph, model)
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._kept: Dict[int, int] = {}
@@ -135,29 +135,18 @@ class Timeline:
                 if start < at <= until:
                     yield from _times(self._kept_residents(inner), inner.trips)
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
-                yield from _earlier_trips(self._kept_residents(region), region.trips, self.evaluate)
+                yield from self._earlier_trips(region)
             op = region.op
+
+    def _earlier_trips(self, loop: Region) -> Iterator[Resident]:
+        """What the trips before the last one left. Sizes have no negative terms: `trips - 1` is a dim."""
+        earlier = self.evaluate(loop.trips) - 1
+        if loop.trips.is_constant:
+            return _times(self._kept_residents(loop), Size.of(earlier))
+        name = f'({loop.trips!r}-1)'
+        self._dims[name] = earlier
+        return _times(self._kept_residents(loop), Size.dim(name))
 
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:
     return (Resident(r.storage, r.size, r.count * count) for r in residents)
-
-
-def _earlier_trips(residents: Iterator[Resident], trips: Size, evaluate) -> Iterator[Resident]:
-    """The same, for one trip less. Sizes have no negative terms, so it is only exact for T > 1."""
-    if evaluate(trips) > 1:
-        yield from _times(residents, _less_one(trips))
-
-
-def _dims_less_one(dims: Mapping[str, int]) -> Dict[str, int]:
-    return {f'({name}-1)': value - 1 for name, value in dims.items()}
-
-
-def _less_one(trips: Size) -> Size:
-    """`trips - 1`: the constant part if there is one; else a dim of its own."""
-    if trips.is_constant:
-        return Size.of(trips.evaluate({}) - 1)
-    return Size.dim(f'({trips!r}-1)')
-
-
-__all__ = ['Lifetime', 'Point', 'Resident', 'Timeline']

@@ -15,7 +15,8 @@ from transpiler.assignment.sharing import Sharing, conflict_matrix
 from transpiler.assignment.sweep import interval_colouring
 
 BRANCHING_NODES = 20_000
-MODEL_LITERALS = 300_000
+MODEL_LITERALS = 200_000
+MODEL_TERMS = 3_000_000
 MODEL_PAIRS = 2_000_000
 
 
@@ -98,10 +99,14 @@ def _maximal_sections(end: np.ndarray, count: int) -> np.ndarray:
 
 
 def _run(model, deadline: float):
-    """Solve on two threads until `deadline`; returns (solver, status name)."""
+    """Solve until `deadline`; returns (solver, status name).
+
+    On one thread, because several race each other and different machines would get different
+    plans.
+    """
     from ortools.sat.python import cp_model
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 2
+    solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
     solver.parameters.max_time_in_seconds = max(0.01, deadline - time.monotonic())
     return solver, solver.StatusName(solver.Solve(model))
@@ -118,7 +123,12 @@ def _solve_by_classes(ranges: np.ndarray, sizes: np.ndarray, storages: np.ndarra
     from ortools.sat.python import cp_model
     classes = np.unique(sizes)[::-1]
     best = total_bytes(storages, sizes)
-    if len(classes) * len(sizes) > MODEL_LITERALS or time.monotonic() >= deadline:
+    begin, end, count = sections(ranges)
+    crowded = _maximal_sections(end, count)
+    alive_in = [np.flatnonzero((begin <= s) & (end >= s)).tolist() for s in crowded.tolist()]
+    terms = sum(map(len, alive_in)) * len(classes)
+    if (len(classes) * len(sizes) > MODEL_LITERALS or terms > MODEL_TERMS or
+            time.monotonic() >= deadline):
         return storages, bound
     current = storage_sizes(storages, sizes)
     model = cp_model.CpModel()
@@ -133,15 +143,13 @@ def _solve_by_classes(ranges: np.ndarray, sizes: np.ndarray, storages: np.ndarra
                 model.AddHint(x, int(current[storages[i]] == capacity))
     for g, capacity in enumerate(classes.tolist()):
         model.AddHint(counts[g], int((current == capacity).sum()))
-    begin, end, count = sections(ranges)
-    for s in _maximal_sections(end, count).tolist():
-        alive = np.flatnonzero((begin <= s) & (end >= s)).tolist()
+    for alive in alive_in:
         for g in range(len(classes)):
             present = [members[i][g] for i in alive if members[i][g] is not None]
             model.Add(sum(present) <= counts[g])
     cost = sum(int(capacity) * m for capacity, m in zip(classes.tolist(), counts))
-    status, solver = _bounded_search(model, cost, bound, best, deadline)
-    bound = max(bound, status)
+    proved, solver = _bounded_search(model, cost, bound, best, deadline)
+    bound = max(bound, proved)
     if solver is not None:
         storages = _coloured(
             [[int(solver.Value(x)) if x is not None else 0 for x in row] for row in members],

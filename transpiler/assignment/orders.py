@@ -6,13 +6,12 @@ given order always takes part, so the result is never worse than doing nothing.
 from __future__ import annotations
 
 import heapq
-import time
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from transpiler.assignment.bounds import live_max_bytes, sharing_bound
+from transpiler.assignment.bounds import sharing_bound
 from transpiler.assignment.net import Net, live_ranges, predecessors, successors
 
 Order = List[int]

@@ -12,8 +12,7 @@ import numpy as np
 
 from transpiler.assignment import packing_exact
 from transpiler.assignment.bounds import live_max_bytes
-from transpiler.assignment.jit import COMPILED
-from transpiler.assignment.overlap_kernel import fill_arena
+from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import ArrayLike, Packing, checked, sections
 
 LOCAL_SEARCH_ROUNDS = 60
@@ -93,7 +92,8 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int],
         top = int((offsets + sizes).max())
         if top < height:
             best, height, best_name = offsets, top, name
-    if height <= enough or time.monotonic() >= deadline:
+    if (height <= enough or time.monotonic() >= deadline or
+            len(sizes) > packing_exact.largest_instance()):
         return best, bound, best_name
     if goal is not None:
         found, decided = packing_exact.fit(ranges, sizes, goal, deadline)
@@ -111,7 +111,8 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
     """(name, offsets) of the greedy members, then of the local search from the lowest order."""
-    if not COMPILED and len(sizes) > UNCOMPILED_COUNT:
+    from transpiler.assignment.overlap_kernel import fill_arena
+    if not compiled() and len(sizes) > UNCOMPILED_COUNT:
         yield "arrival", arrival_first_fit(ranges, sizes)
         return
     begin, end, count = sections(ranges)
@@ -146,6 +147,7 @@ def _moved_to_front(order: np.ndarray, begin: np.ndarray, end: np.ndarray, sizes
     Ends at the first height of at most `enough`, or after a fixed number of rounds, so that the
     result does not depend on the machine's speed.
     """
+    from transpiler.assignment.overlap_kernel import fill_arena
     generator = np.random.RandomState(0)
     priority = np.empty(len(order))
     priority[order] = np.arange(len(order))

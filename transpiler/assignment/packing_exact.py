@@ -1,19 +1,22 @@
 """Offsets within a given capacity, by exact search in rounds of growing effort."""
 from __future__ import annotations
 
-import itertools
 import time
 from typing import Iterator, Optional, Tuple
 
 import numpy as np
 
-from transpiler.assignment.jit import COMPILED
-from transpiler.assignment.packing_kernel import INFEASIBLE, SOLVED, search
+from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import sections
 
 FIRST_ROUND_NODES = 20_000
-# The kernel recurses once a buffer.
-LARGEST_INSTANCE = 1_000 if COMPILED else 250
+# Closer than this to a capacity that could not be decided in time the search ends.
+WORTHWHILE = 5e-4
+
+
+def largest_instance() -> int:
+    """Most values that the exact search takes on: its kernel recurses once a value."""
+    return 1_000 if compiled() else 250
 
 
 def fit(ranges: np.ndarray, sizes: np.ndarray, capacity: int,
@@ -30,14 +33,15 @@ def fit(ranges: np.ndarray, sizes: np.ndarray, capacity: int,
     Returns:
         (offsets or None, decided): `decided` is False if time ran out first.
     """
-    if len(sizes) > LARGEST_INSTANCE:
+    from transpiler.assignment.packing_kernel import INFEASIBLE, SOLVED, search
+    if len(sizes) > largest_instance():
         return None, False
     begin, end, count = sections(ranges)
     totals = np.zeros(count + 1, dtype=np.int64)
     np.add.at(totals, begin, sizes)
     np.add.at(totals, end + 1, -sizes)
     totals = np.cumsum(totals)[:-1]
-    nodes = FIRST_ROUND_NODES if COMPILED else FIRST_ROUND_NODES // 20
+    nodes = FIRST_ROUND_NODES if compiled() else FIRST_ROUND_NODES // 20
     while time.monotonic() < deadline:
         for rank in _rankings(ranges, sizes, begin, end, totals):
             low = np.zeros(len(sizes), dtype=np.int64)
@@ -79,16 +83,17 @@ def lowest(ranges: np.ndarray, sizes: np.ndarray, offsets: np.ndarray, bound: in
         (offsets, bound): at most as high as given, and a bound at least as high as given.
     """
     height = int((offsets + sizes).max())
-    for step in itertools.count(1):
+    capacity = floor = bound
+    while height > bound and capacity < height and time.monotonic() < deadline:
         remaining = deadline - time.monotonic()
-        if height <= bound or remaining <= 0:
-            break
-        capacity = bound if step == 1 else bound + (height - bound) // 2
         found, decided = fit(ranges, sizes, capacity, time.monotonic() + remaining / 2)
         if found is not None:
             offsets, height = found, int((found + sizes).max())
-        elif decided:
-            bound = capacity + 1
-        elif capacity == bound and step > 1 or remaining < 0.05:
+        else:
+            floor = capacity + 1
+            # What was not decided may still exist: only a proof moves the bound.
+            bound = floor if decided else bound
+        if height - floor <= height * WORTHWHILE and bound < floor:
             break
+        capacity = floor + (height - floor) // 2
     return offsets, bound

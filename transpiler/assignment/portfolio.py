@@ -2,15 +2,14 @@
 from __future__ import annotations
 
 import time
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
 from transpiler.assignment import exact
 from transpiler.assignment.bounds import sharing_bound
-from transpiler.assignment.greedy import (largest_first, largest_latest_first,
-                                          largest_longest_first)
-from transpiler.assignment.jit import COMPILED
+from transpiler.assignment.greedy import banded, largest_first, largest_longest_first
+from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import (ArrayLike, Assignment, checked, renumbered, storage_sizes,
                                           total_bytes)
 from transpiler.assignment.sharing import MayShare, Sharing
@@ -18,8 +17,7 @@ from transpiler.assignment.sweep import (Strategy, backwards, closest_size, inte
                                          memory_pool, pool_then_grow, profile_fit)
 
 EXACT_COUNT = 5_000
-QUADRATIC_COUNT = 5_000
-UNCOMPILED_COUNT = 5_000
+QUADRATIC_COUNT = 3_000
 
 
 def strategies() -> Dict[str, Strategy]:
@@ -32,18 +30,24 @@ def strategies() -> Dict[str, Strategy]:
         backwards(memory_pool),
         backwards(closest_size),
         backwards(pool_then_grow),
-        backwards(profile_fit), largest_first, largest_longest_first, largest_latest_first
+        backwards(profile_fit)
     ]
+    members += fillers()
     return {member.__name__: member for member in members}
+
+
+def fillers() -> List[Strategy]:
+    """The strategies that look at what overlaps: quadratic under constraints or uncompiled."""
+    bands = [banded(ratio, phase) for ratio in (1.1, 1.2, 1.35, 1.5, 2.0) for phase in (0.0, 0.5)]
+    return [largest_first, largest_longest_first] + bands
 
 
 def affordable(count: int, constrained: bool) -> Dict[str, Strategy]:
     """The strategies that stay fast (seconds) for `count` values."""
     chosen = strategies()
-    limit = QUADRATIC_COUNT if constrained else (10**9 if COMPILED else UNCOMPILED_COUNT)
-    if count > limit:
-        for name in ("largest_first", "largest_longest_first", "largest_latest_first"):
-            del chosen[name]
+    if count > QUADRATIC_COUNT and (constrained or not compiled()):
+        for filler in fillers():
+            del chosen[filler.__name__]
     return chosen
 
 

@@ -30,6 +30,7 @@ class Sharing:
         self.alone = alone
         self._forbidden = forbidden
         self._rule = rule
+        self._matrix: Optional[np.ndarray] = None
 
     @classmethod
     def of(cls, may_share: MayShare, count: int) -> Optional["Sharing"]:
@@ -91,7 +92,12 @@ class Sharing:
         return self._rule is None or all(self._rule(value, tenant) for tenant in tenants)
 
     def conflicts(self) -> np.ndarray:
-        """bool (n, n): True where a pair of different values may not share. O(n^2)."""
+        """bool (n, n): True where a pair of different values may not share. O(n^2), once."""
+        if self._matrix is None:
+            self._matrix = self._computed()
+        return self._matrix
+
+    def _computed(self) -> np.ndarray:
         result = self.alone[:, None] | self.alone[None, :]
         if self._forbidden is not None:
             for i, others in enumerate(self._forbidden):

@@ -1,8 +1,9 @@
 """The graph that every pass works on. Knows no Paddle."""
 
-from transpiler.ir.graph import RELEASE, Graph, Op, OpFacts, Region, RegionKind, Value, ValueKind
+from transpiler.ir.graph import RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Value, ValueKind
 from transpiler.ir.size import Size
 
 __all__ = [
-    'RELEASE', 'Graph', 'Op', 'OpFacts', 'Region', 'RegionKind', 'Size', 'Value', 'ValueKind'
+    'RELEASE', 'SHARE', 'UNCOPIED', 'Graph', 'Op', 'OpFacts', 'Region', 'RegionKind', 'Size',
+    'Value', 'ValueKind'
 ]

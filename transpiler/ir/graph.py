@@ -11,6 +11,11 @@ from transpiler.ir.size import Size
 # Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
 # stay. It stands for no op of the imported program.
 RELEASE = 'release'
+# Kind of an op that makes each of its results hold the buffer of its operand at the same position, for the next op
+# to work in place under two names.
+SHARE = 'share'
+# Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.
+UNCOPIED = 'uncopied'
 
 
 class ValueKind(enum.Enum):
@@ -50,6 +55,7 @@ class Value:
     fed: bool = False
     fetched: bool = False
     skipped: bool = False
+    copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     storage: int = -1
 
     def __post_init__(self) -> None:
@@ -61,8 +67,9 @@ class Value:
 class OpFacts:
     """What is known of an operator, whatever program it stands in.
 
-    `in_place` and `shape_only` are positions: operand positions that may give their memory to a result
-    position, and operand positions of which only the shape is read, not the data.
+    `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
+    position, and operand positions of which only the shape is read, not the data. `same_name`: the two
+    may even be one variable; some kernels that work on a shared buffer do not bear that.
     """
 
     known: bool = True
@@ -70,6 +77,7 @@ class OpFacts:
     side_effect: bool = False
     collective: bool = False
     in_place: Tuple[Tuple[int, int], ...] = ()
+    same_name: bool = False
     shape_only: FrozenSet[int] = frozenset()
 
     @property
@@ -165,6 +173,18 @@ class Graph:
         region = Region(len(self.regions), kind, **facts)
         self.regions.append(region)
         return region
+
+    def clone_value(self, value: int, name: str, region: int) -> Value:
+        """A new value of `region` that looks like `value`."""
+        original = self.values[value]
+        return self.new_value(name,
+                              region,
+                              kind=original.kind,
+                              dtype=original.dtype,
+                              shape=original.shape,
+                              size=original.size,
+                              lod_level=original.lod_level,
+                              copy_of=value)
 
     def region_ops(self, region: int) -> Iterator[Op]:
         return (self.ops[i] for i in self.regions[region].ops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, List, Mapping
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 
 
@@ -30,5 +31,8 @@ class PassContext:
     dims: Mapping[str, int]
     level: int = 0
     skip_grads: bool = True
+    recompute: str = 'auto'  # 'auto', 'cheap', 'max' or '' for nothing
+    max_overhead: float = 0.10  # extra time that 'auto' may cost, as a share of the step
+    cost: CostModel = field(default_factory=CostModel)
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)

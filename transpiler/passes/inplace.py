@@ -16,8 +16,10 @@ from transpiler.passes.eligibility import keeps_its_name, never_shared
 def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     """Merges (operand, result) pairs that the operator registry lets run in place.
 
-    Paddle's executor shares these buffers itself, under two names and in the main block only; one name says
-    the same to every runtime, and in inner blocks too.
+    Paddle's executor shares such buffers itself, under two names and in the main block only; one name says
+    the same to every runtime, and in inner blocks too. But not every kernel that works on a shared buffer
+    works on one variable: elementwise_add_grad with an inner broadcast gives wrong results. So this is only
+    done to operators that eager mode runs in place too.
     """
     found = spans(graph)
     alone = never_shared(graph, found)
@@ -36,7 +38,7 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
 
 def _pairs(graph: Graph, op: Op, found: Dict[int, Span],
            position: Dict[int, int]) -> Iterator[Tuple[int, int]]:
-    for i, j in op.facts.in_place:
+    for i, j in op.facts.in_place if op.facts.same_name else ():
         source, target = op.operands[i], op.results[j]
         if source < 0 or target < 0 or op.operands.count(source) > 1 or source in op.results:
             continue

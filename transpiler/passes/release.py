@@ -1,15 +1,16 @@
 """Explicit release: a storage is given back after its last use, where the runtime would hold on to it.
 
-Needs: in-place coalescing before it (a buffer that the runtime shares under two names is only free when both let go).
-Keeps: the order of ops. Changes: adds RELEASE ops to the main region.
+Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE and SHARE ops to the main region.
 """
 
 from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
+from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span, spans
-from transpiler.ir import RELEASE, Graph, Op, OpFacts, ValueKind
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import never_shared
 
@@ -17,27 +18,44 @@ from transpiler.passes.eligibility import never_shared
 def release_storages(graph: Graph, context: PassContext) -> Graph:
     """Adds a RELEASE op after each op of the main region at which storages die.
 
-    Its results are the dead values. Its operands are what the next op reads: they order the two, so that an executor
-    that starts ops as soon as they are ready does not allocate before it has let go.
+    Its results are the dead values. Its operands are what the next op reads: they order the two, so that an
+    executor that starts ops as soon as they are ready does not allocate before it has let go.
+
+    Paddle's executor works in place where an operand is used for the last time; the release is a later use. So
+    the SHARE op that it would have inserted is written out, before the op.
     """
     found = spans(graph)
     alone = never_shared(graph, found)
     context.left_alone.update(alone)
     dying = _last_uses(graph, found, alone)
+    shared = _in_place_by_op(graph)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
     for at, op in enumerate(old_ops):
+        if op in shared:
+            operands, results = zip(*shared[op])
+            _add(graph, SHARE, operands, results)
         graph.regions[0].ops.append(op)
         if at in dying:
             following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
-            guards = _guards(graph, following, dying[at])
-            graph.new_op(RELEASE,
-                         0,
-                         operands=guards,
-                         results=tuple(dying[at]),
-                         facts=OpFacts(side_effect=True),
-                         origin=None)
+            _add(graph, RELEASE, _guards(graph, following, dying[at]), tuple(dying[at]))
     return graph
+
+
+def _add(graph: Graph, kind: str, operands: Tuple[int, ...], results: Tuple[int, ...]) -> None:
+    facts = OpFacts(side_effect=True)
+    graph.new_op(kind, 0, operands=operands, results=results, facts=facts, origin=None)
+
+
+def _in_place_by_op(graph: Graph) -> Dict[int, List[Tuple[int, int]]]:
+    """(operand, result) pairs by op, wherever the executor would share a buffer by itself."""
+    pairs: Dict[int, List[Tuple[int, int]]] = {}
+    for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING).shared:
+        if graph.ops[op].kind != SHARE and graph.ops[op].region == 0:
+            named = {graph.values[v].storage: v for v in graph.ops[op].reads()}
+            written = {graph.values[v].storage: v for v in graph.ops[op].writes()}
+            pairs.setdefault(op, []).append((named[source], written[target]))
+    return pairs
 
 
 def _last_uses(graph: Graph, found: Dict[int, Span], alone: Dict[int, str]) -> Dict[int, List[int]]:
@@ -47,9 +65,8 @@ def _last_uses(graph: Graph, found: Dict[int, Span], alone: Dict[int, str]) -> D
         if value.region != 0 or value.id not in found:
             continue
         span = found[value.id]
-        use = (span.last, span.first, value.id)
-        if value.id in alone:
-            use = (len(graph.regions[0].ops), span.first, value.id)
+        ends = len(graph.regions[0].ops) if value.id in alone else span.last
+        use = (ends, span.first, value.id)
         last[value.storage] = max(last.get(value.storage, use), use)
     dying: Dict[int, List[int]] = {}
     for at, _, value in last.values():
@@ -62,6 +79,5 @@ def _guards(graph: Graph, following: Optional[Op], dying: List[int]) -> Tuple[in
     if following is None:
         return ()
     storages = {graph.values[v].storage for v in dying}
-    return tuple(v for v in following.data_reads()
-                 if graph.values[v].kind is ValueKind.DENSE and not graph.values[v].persistable and
-                 graph.values[v].storage not in storages)
+    return tuple(v for v in following.data_reads() if graph.values[v].kind is ValueKind.DENSE and
+                 not graph.values[v].persistable and graph.values[v].storage not in storages)

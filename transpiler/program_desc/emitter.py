@@ -8,11 +8,11 @@ from typing import Dict, Iterable, Iterator, List, Optional, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import RELEASE, Graph, Op
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op
 from transpiler.program_desc.importer import EMPTY_TENSOR, ImportedProgram
 
 # Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, 'fill_constant')
+ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
 
 
 @dataclass
@@ -84,10 +84,28 @@ class _Emitter:
             kept = [v for v in block.vars if v.name not in gone]
             del block.vars[:]
             block.vars.extend(kept)
+        self._declare_added(block, region)
+
+    def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
+        for value in self._graph.values:
+            if value.region == region and value.copy_of >= 0:
+                desc = block.vars.add()
+                desc.CopyFrom(self._declaration(value.copy_of))
+                desc.name = self._names[value.id]
+                desc.persistable = False
+
+    def _declaration(self, value: int) -> framework_pb2.VarDesc:
+        original = self._graph.values[value]
+        block = next(b for b, r in self._program.block_regions.items() if r == original.region)
+        return next(v for v in self._program.message.blocks[block].vars if v.name == original.name)
 
     def _emit_op(self, op: Op) -> framework_pb2.OpDesc:
         if op.kind == RELEASE:
             return self._emit_release(op)
+        if op.kind == SHARE:
+            return self._emit_share(op)
+        if op.kind == UNCOPIED:
+            return self._emit_uncopied(op)
         desc = framework_pb2.OpDesc()
         desc.CopyFrom(self._program.descs[op.origin])
         self._rename(desc.inputs, iter(op.operands))
@@ -100,6 +118,24 @@ class _Emitter:
                 value = next(values)
                 if value >= 0 and self._names[value] != old:
                     slot.arguments[i] = self._names[value]
+
+    def _emit_share(self, op: Op) -> framework_pb2.OpDesc:
+        """What Paddle's own in-place pass inserts; naming the operand as written orders it before the next op."""
+        desc = framework_pb2.OpDesc(type='share_buffer')
+        operands = [self._names[v] for v in op.operands]
+        desc.inputs.add(parameter='X', arguments=operands)
+        desc.outputs.add(parameter='Out', arguments=[self._names[v] for v in op.results])
+        desc.outputs.add(parameter='XOut', arguments=operands)
+        attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
+        attribute.bools.extend([False] * len(operands))
+        return desc
+
+    def _emit_uncopied(self, op: Op) -> framework_pb2.OpDesc:
+        desc = framework_pb2.OpDesc(type='depend')
+        for slots, slot in ((desc.inputs, 'X'), (desc.outputs, 'Out')):
+            slots.add(parameter=slot, arguments=[self._names[op.operands[0]]])
+        desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
+        return desc
 
     def _emit_release(self, op: Op) -> framework_pb2.OpDesc:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""

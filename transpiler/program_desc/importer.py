@@ -10,7 +10,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.shapes import Shapes, infer_shapes
 
@@ -121,6 +121,15 @@ class _Importer:
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
         self._descs[op.id] = desc
+        if desc.type == 'share_buffer' and not is_release(desc):
+            op.kind = SHARE
+            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.inputs, 'X'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return
+        if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
+            op.kind = UNCOPIED
+            op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
+            return
         if is_release(desc):
             op.kind = RELEASE
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))

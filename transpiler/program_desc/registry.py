@@ -1,6 +1,7 @@
 """Facts about operators, asked of Paddle's own registry.
 
-What the registry does not know (which operators draw random numbers without a seed attribute, or act
+An operator that eager mode offers in place, as `relu_`, runs there with one tensor as operand and result: so may
+it here. What the registry does not know (which operators draw random numbers without a seed attribute, or act
 on the world outside the program) stands in the few sets below.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Tuple
 
+from paddle import _legacy_C_ops
 from paddle.base import core
 from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
@@ -67,6 +69,7 @@ class OpRegistry:
                        side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
                        collective='ring_id' in attributes,
                        in_place=self._in_place_positions(desc),
+                       same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
                        shape_only=_shape_only_positions(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:

@@ -169,6 +169,8 @@ class _Inference:
             for name in op.attr_names():
                 if op.attr_type(name) == core.AttrType.BLOCK:
                     self.run(op._block_attr_id(name))
+            if op.type() == 'share_buffer':  # shares memory; says nothing of shapes
+                continue
             outputs = self._outputs(op, index)
             before = [variable.shape() for _, variable in outputs]
             try:

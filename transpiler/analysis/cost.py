@@ -1,0 +1,77 @@
+"""What an op costs in time, from its shapes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Mapping
+
+from transpiler.ir import Graph, Op, RegionKind
+
+# Operators that compute more than they touch. All others take the time that moving their bytes takes.
+_HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'gru', 'attention',
+          'einsum', 'cholesky', 'svd', 'qr', 'eig', 'inverse', 'solve', 'lu', 'fft', 'sort', 'topk',
+          'top_k', 'argsort', 'nms', 'deformable', 'correlation', 'warpctc')
+_NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu', 'leaky_relu',
+              'flatten', 'multiplex', 'softmax')
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Time as bytes over bandwidth plus multiply-adds over throughput.
+
+    The defaults are one CPU core's.
+    """
+
+    bytes_per_second: float = 6e9
+    flops_per_second: float = 40e9
+    seconds_per_op: float = 4e-6
+
+    def seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
+        """One run of `op`, nested ops not counted."""
+        touched = sum(_bytes(graph, v, dims) for v in op.data_reads() + op.writes())
+        flops = _flops(graph, op, dims) if is_heavy(op) else 0.0
+        return (self.seconds_per_op + touched / self.bytes_per_second +
+                flops / self.flops_per_second)
+
+    def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
+        """One run of the ops of `region`, loops with all their trips."""
+        total = 0.0
+        for op in graph.region_ops(region):
+            if not op.regions:
+                total += self.seconds(graph, op, dims)
+            for inner in op.regions:
+                facts = graph.regions[inner]
+                loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+                trips = facts.trips.evaluate(dims) if loops else 1
+                total += trips * self.region_seconds(graph, inner, dims)
+        return total
+
+
+def is_heavy(op: Op) -> bool:
+    """Whether `op` computes more than it touches, as a matmul or a convolution does."""
+    kind = op.kind
+    if any(kind.startswith(name) for name in _NOT_HEAVY):
+        return False
+    words = kind.replace('_v2', '').replace('_grad', '').split('_')
+    return any(word.startswith(_HEAVY) for word in words) or kind.startswith(_HEAVY)
+
+
+def _bytes(graph: Graph, value: int, dims: Mapping[str, int]) -> int:
+    size = graph.values[value].size
+    return size.evaluate(dims) if size is not None else 0
+
+
+def _flops(graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
+    """Of a product of (m, k) and (k, n): the square root of mk * kn * mn is m * k * n.
+
+    A convolution has |out| * |filter| / channels multiply-adds, of which the same product is an upper bound.
+    """
+    elements = sorted((math.prod(d.evaluate(dims)
+                                 for d in graph.values[v].shape or ())
+                       for v in op.data_reads() + op.writes()),
+                      reverse=True)
+    largest = [e for e in elements if e > 0][:3]
+    if len(largest) < 3:
+        return 2.0 * sum(largest)
+    return 2.0 * math.sqrt(float(largest[0]) * largest[1] * largest[2])

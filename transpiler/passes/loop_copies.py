@@ -1,0 +1,114 @@
+"""Loop-invariants: values that a training loop copies into every trip's scope, and need not.
+
+Needs: nothing. Keeps: the order of ops. Changes: drops (outer, copy) arguments of loop regions, lets the gradient read
+the outer value instead, and adds an UNCOPIED op to the body for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, Iterable, Set
+
+from transpiler.analysis.positions import Positions
+from transpiler.ir import UNCOPIED, Graph, OpFacts, Region, RegionKind
+from transpiler.passes.context import PassContext
+
+
+def drop_loop_copies(graph: Graph, context: PassContext) -> Graph:
+    """Stops the copy of every input that stays what it is until the gradient has run, and of every input whose
+    copy nobody reads.
+
+    Paddle's while op copies each input that is no parameter into each trip's scope, unless some op of the body names it
+    as input and output. A sequence that is read step by step is so copied as often as it is long.
+    """
+    positions = Positions(graph)
+    for region in list(graph.regions):  # outer loops come first
+        if region.kind is not RegionKind.LOOP or not region.keeps_scopes:
+            continue
+        readers = _readers(graph, [inner for _, inner in region.arguments])
+        for outer, copy in region.arguments:
+            if not readers[copy]:
+                _drop(graph, region, outer, copy, outer)
+            elif is_stable(graph, positions, outer, region):
+                _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
+    return graph
+
+
+def _readers(graph: Graph, values: Iterable[int]) -> Dict[int, Set[int]]:
+    """Ops that read each of `values`."""
+    found: Dict[int, Set[int]] = {v: set() for v in values}
+    for op in graph.ops:
+        for value in op.reads():
+            if value in found:
+                found[value].add(op.id)
+    return found
+
+
+def is_stable(graph: Graph, positions: Positions, value: int, loop: Region) -> bool:
+    """Whether the loop's gradient finds in `value` what the loop did, in each trip of all loops around.
+
+    Induction outwards: nobody in the loop writes it; then the scope around the loop either owns the value, and
+    nobody there writes it after the loop (before its gradient), or holds a copy of it, or itself runs in a
+    region for which the same is true.
+    """
+    if _writes_inside(graph, loop.id, value):
+        return False
+    around = graph.regions[loop.parent]
+    storage = graph.values[value].storage
+    if graph.values[value].region == around.id:
+        start = positions.of[loop.op]
+        end = _gradient_position(graph, positions, loop, around)
+        later = around.ops[start + 1:end]
+        return not any(_writes(graph, op, storage) for op in later)
+    if _writes_inside(graph, around.id, value):
+        return False
+    if any(outer == value for outer, _ in around.arguments):
+        return True
+    return is_stable(graph, positions, value, around)
+
+
+def _gradient_position(graph: Graph, positions: Positions, loop: Region, around: Region) -> int:
+    """Where in `around` the gradient runs; its end if it runs elsewhere, or nowhere."""
+    for region in graph.regions:
+        if region.forward == loop.id and graph.ops[region.op].region == around.id:
+            return positions.of[region.op]
+    return len(around.ops)
+
+
+def _writes(graph: Graph, op_id: int, storage: int) -> bool:
+    op = graph.ops[op_id]
+    nested = (v for inner in graph.inside(op) for v in inner.writes())
+    return any(graph.values[v].storage == storage for v in (*op.writes(), *nested))
+
+
+def _writes_inside(graph: Graph, region: int, value: int) -> bool:
+    storage = graph.values[value].storage
+    return any(graph.values[v].storage == storage for op in graph.walk(region) for v in op.writes())
+
+
+def seen_by_gradient(graph: Graph, value: int, loop: Region) -> int:
+    """What the name of `value` stands for in the gradient once `loop` has no copy: the copy of the nearest loop
+    around that still makes one, else the value itself."""
+    around = loop.parent
+    while around >= 0 and graph.values[value].region != around:
+        for outer, copy in graph.regions[around].arguments:
+            if outer == value:
+                return copy
+        around = graph.regions[around].parent
+    return value
+
+
+def _drop(graph: Graph, loop: Region, outer: int, copy: int, instead: int) -> None:
+    loop.arguments = tuple(pair for pair in loop.arguments if pair[1] != copy)
+    for op in list(graph.ops):
+        if copy in op.operands:
+            operands = tuple(instead if v == copy else v for v in op.operands)
+            graph.ops[op.id] = replace(op, operands=operands)
+    marker = graph.new_op(UNCOPIED,
+                          loop.id,
+                          operands=(outer,),
+                          results=(outer,),
+                          facts=OpFacts(),
+                          origin=None)
+    loop.ops.remove(marker.id)
+    loop.ops.insert(0, marker.id)

@@ -1,0 +1,289 @@
+"""Save less: forward values that a gradient region reads are rebuilt there from what is kept anyway.
+
+Needs: nothing. Keeps: the order of the ops that are there. Changes: adds clones of forward ops to gradient regions, which
+read the clones' results instead.
+
+For each region with a gradient region (the body of a training loop, a branch), which values to keep per trip and which to
+rebuild is a minimum cut: keeping a value costs its bytes, rebuilding it costs its op's time, at an exchange rate. The rate
+is the lowest at which the extra time stays within `max_overhead` of the step (a Lagrangian of the budget).
+The closure formulation is that of min-cut rematerialization (Chen et al. 2016 for the idea; AOTAutograd's partitioner
+for the cut), here with compute time on the arcs and trips as a factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
+
+import networkx
+from networkx.algorithms.flow import preflow_push
+
+from transpiler.analysis.cost import is_heavy
+from transpiler.analysis.positions import Positions
+from transpiler.ir import Graph, Op, Region, ValueKind
+from transpiler.passes.context import PassContext
+from transpiler.passes.loop_copies import is_stable, seen_by_gradient
+
+_FOREVER = float('inf')
+# Bytes that a second of compute is worth: from nearly nothing to more than any memory.
+_RATES = [10.0**k for k in range(3, 16)]
+
+
+@dataclass
+class _Problem:
+    """One forward region and its gradient region: what is needed there and how it may be had."""
+
+    forward: Region
+    gradient: Region
+    needed: Set[int]  # forward values whose data the gradient reads
+    producer: Dict[int, Op]  # by forward value, ops that may be cloned
+    free: Set[int]  # values that the gradient can read at no cost
+    size: Dict[int, int] = field(default_factory=dict)  # bytes kept per run of the gradient's loop
+    seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op, by op
+
+
+def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
+    """Rewrites every gradient region, innermost last."""
+    if not context.recompute:
+        return graph
+    budget = context.max_overhead * context.cost.region_seconds(graph, 0, context.dims)
+    for gradient in list(graph.regions):
+        if gradient.forward < 0:
+            continue
+        _drop_shape_readers(graph, gradient)
+        problem = _problem(graph, gradient, context)
+        rebuilt = _choose(problem, context.recompute, budget)
+        budget -= sum(problem.seconds[op] for op in _ops_of(problem, rebuilt))
+        if rebuilt:
+            _Rebuilder(graph, problem, rebuilt).run()
+    return graph
+
+
+def _drop_shape_readers(graph: Graph, gradient: Region) -> None:
+    """An operand of which only the shape is read becomes another operand of the same shape.
+
+    The runtime keeps all that a gradient block names, even for its shape alone.
+    """
+    for op in list(graph.walk(gradient.id)):
+        operands = list(op.operands)
+        for position in op.facts.shape_only:
+            value = operands[position]
+            if value < 0 or graph.values[value].region != gradient.forward:
+                continue
+            twin = _same_shape(graph, op, value)
+            if twin is not None:
+                operands[position] = twin
+        if tuple(operands) != op.operands:
+            graph.ops[op.id] = replace(op, operands=tuple(operands))
+
+
+def _same_shape(graph: Graph, op: Op, value: int) -> Optional[int]:
+    wanted = graph.values[value]
+    for other in op.data_reads():
+        has = graph.values[other]
+        if wanted.shape is not None and (has.shape, has.dtype, has.lod_level,
+                                         has.kind) == (wanted.shape, wanted.dtype, wanted.lod_level,
+                                                       wanted.kind):
+            return other
+    return None
+
+
+def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
+    forward = graph.regions[gradient.forward]
+    copies = {inner for _, inner in forward.arguments}
+    pinned = {v for op in graph.walk(gradient.id) if op.regions for v in op.operands}
+    needed = {
+        v for op in graph.walk(gradient.id) for v in op.reads()
+        if v >= 0 and graph.values[v].region == forward.id and v not in copies
+    }
+    free = copies | (pinned & needed)
+    trips = forward.trips.evaluate(context.dims)
+    problem = _Problem(forward, gradient, needed - free, {}, free)
+    problem.producer = _clonable(graph, forward)
+    for value in graph.values:
+        if value.region == forward.id and value.size is not None:
+            problem.size[value.id] = value.size.evaluate(context.dims) * trips
+    for op in problem.producer.values():
+        problem.seconds[op.id] = context.cost.seconds(graph, op, context.dims) * trips
+    if context.recompute == 'cheap':
+        problem.producer = {v: op for v, op in problem.producer.items() if not is_heavy(op)}
+    return problem
+
+
+def _clonable(graph: Graph, forward: Region) -> Dict[int, Op]:
+    """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
+    writes: Dict[int, int] = {}
+    for op in graph.walk(forward.id):
+        for value in op.writes():
+            writes[value] = writes.get(value, 0) + 1
+    positions = Positions(graph)
+    found: Dict[int, Op] = {}
+    written_before: Set[int] = set()
+    for op in graph.region_ops(forward.id):
+        if _may_be_cloned(graph, op, forward, writes, written_before, positions):
+            found.update((v, op) for v in op.writes())
+        written_before.update(op.writes())
+        written_before.update(v for inner in graph.inside(op) for v in inner.writes())
+    return found
+
+
+def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int],
+                   written_before: Set[int], positions: Positions) -> bool:
+    if op.facts.ordered or op.regions or op.origin is None:
+        return False
+    for value in op.writes():
+        facts = graph.values[value]
+        if facts.region != forward.id or facts.kind is not ValueKind.DENSE or writes[value] > 1:
+            return False
+        if facts.size is None or facts.storage != value or value in op.reads():
+            return False
+    for value in op.reads():
+        facts = graph.values[value]
+        if facts.kind is not ValueKind.DENSE:
+            return False
+        if facts.region == forward.id:
+            if writes.get(value, 0) > 1 or facts.size is None:
+                return False
+        elif not _gradient_sees(graph, value, forward, written_before, positions):
+            return False
+    return True
+
+
+def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Set[int],
+                   positions: Positions) -> bool:
+    """Whether the gradient finds, for a value from outside, what this op of the forward region read.
+
+    Either the trip's scope has a copy, made before the first write, or nobody changes the value.
+    """
+    if any(outer == value for outer, _ in forward.arguments):
+        return value not in written_before
+    return is_stable(graph, positions, value, forward)
+
+
+def _choose(problem: _Problem, mode: str, budget: float) -> FrozenSet[int]:
+    """Values to rebuild, at the lowest exchange rate whose extra time fits into `budget` seconds."""
+    best: FrozenSet[int] = frozenset()
+    limit = budget if mode == 'auto' else _FOREVER
+    for rate in _RATES:
+        rebuilt = _cut(problem, rate)
+        if sum(problem.seconds[op] for op in _ops_of(problem, rebuilt)) <= limit:
+            return rebuilt
+    return best
+
+
+def _cut(problem: _Problem, rate: float) -> FrozenSet[int]:
+    """Values to rebuild when a second costs `rate` bytes. A value's node is split: the arc inside is keeping it, the arc
+    from the source is rebuilding it, the arcs from its op's operands say that these must be had too."""
+    network = networkx.DiGraph()
+    network.add_nodes_from(('source', 'sink'))
+    pending, seen = sorted(problem.needed), set(problem.needed)
+    for value in pending:
+        network.add_edge((value, 'had'), 'sink')  # without a capacity: infinite
+    while pending:
+        value = pending.pop()
+        op = problem.producer.get(value)
+        network.add_edge((value, 'made'), (value, 'had'), capacity=problem.size.get(value, 0) + 1)
+        if op is None:
+            network.add_edge('source', (value, 'made'))
+            continue
+        network.add_edge('source', ('op', op.id), capacity=int(problem.seconds[op.id] * rate) + 1)
+        network.add_edge(('op', op.id), (value, 'made'))
+        for operand in op.data_reads():
+            if operand in problem.free or operand not in problem.size:
+                continue
+            network.add_edge((operand, 'had'), ('op', op.id))
+            if operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return _sink_side(network)
+
+
+def _sink_side(network: networkx.DiGraph) -> FrozenSet[int]:
+    """Values on the sink's side of a minimum cut: rebuilt, not kept. Of several minimum cuts the one nearest to the sink:
+    it rebuilds least."""
+    residual = preflow_push(network, 'source', 'sink')
+    reach = {'sink'}
+    frontier = ['sink']
+    while frontier:
+        node = frontier.pop()
+        for before in residual.predecessors(node):
+            arc = residual[before][node]
+            if before not in reach and arc['flow'] < arc['capacity']:
+                reach.add(before)
+                frontier.append(before)
+    return frozenset(n[0] for n in reach if isinstance(n, tuple) and n[1] == 'made')
+
+
+def _ops_of(problem: _Problem, rebuilt: FrozenSet[int]) -> Set[int]:
+    return {problem.producer[v].id for v in rebuilt}
+
+
+class _Rebuilder:
+    """Puts clones into the gradient region, each right before the first op that needs it."""
+
+    def __init__(self, graph: Graph, problem: _Problem, rebuilt: FrozenSet[int]) -> None:
+        self._graph = graph
+        self._problem = problem
+        self._rebuilt = rebuilt
+        self._clone_of: Dict[int, int] = {}
+        self._names = {v.name for v in graph.values}
+        self._copies = dict(problem.forward.arguments)
+
+    def run(self) -> None:
+        old_ops, new_ops = list(self._problem.gradient.ops), []
+        for op_id in old_ops:
+            op = self._graph.ops[op_id]
+            readers = [op, *self._graph.inside(op)]
+            wanted = dict.fromkeys(
+                v for reader in readers for v in reader.reads() if v in self._rebuilt)
+            for value in wanted:
+                new_ops.extend(self._build(value))
+            for reader in readers:
+                self._redirect(reader)
+            new_ops.append(op_id)
+        self._problem.gradient.ops = new_ops
+
+    def _build(self, value: int) -> Iterator[int]:
+        """Ids of the new ops that make `value` available, operands first."""
+        if value in self._clone_of:
+            return
+        op = self._problem.producer[value]
+        for operand in op.reads():
+            if operand in self._rebuilt:
+                yield from self._build(operand)
+        gradient = self._problem.gradient.id
+        for result in op.writes():
+            clone = self._graph.clone_value(result, self._fresh_name(result), gradient)
+            self._clone_of[result] = clone.id
+        yield self._graph.new_op(op.kind,
+                                 gradient,
+                                 operands=tuple(self._in_gradient(v) for v in op.operands),
+                                 results=tuple(self._clone_of.get(v, -1) for v in op.results),
+                                 facts=op.facts,
+                                 origin=op.origin,
+                                 label=op.label).id
+
+    def _in_gradient(self, value: int) -> int:
+        if value < 0:
+            return value
+        if value in self._rebuilt:
+            return self._clone_of[value]
+        if self._graph.values[value].region == self._problem.forward.id:
+            return value
+        if value in self._copies:
+            return self._copies[value]
+        return seen_by_gradient(self._graph, value, self._problem.forward)
+
+    def _redirect(self, op: Op) -> None:
+        operands = tuple(self._clone_of[v] if v in self._rebuilt else v for v in op.operands)
+        if operands != op.operands:
+            self._graph.ops[op.id] = replace(op, operands=operands)
+
+    def _fresh_name(self, value: int) -> str:
+        name = stem = f'{self._graph.values[value].name}@REBUILT'
+        number = 0
+        while name in self._names:
+            number += 1
+            name = f'{stem}{number}'
+        self._names.add(name)
+        return name
