@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Union
 
 from transpiler import arguments
-from transpiler.planner import OPTIMIZE, RELEASE_ONLY, Sequences, plan
+from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences, plan
 from transpiler.program_desc import environment, live_program
 from transpiler.program_desc.emitter import emit
 from transpiler.program_desc.importer import import_program
@@ -26,7 +26,9 @@ def memory_optimize(input_program: Any,
                     fetch_list: Any = None,
                     batch_size: Optional[int] = None,
                     trip_count: Union[None, int, Mapping[int, int]] = None,
-                    runtime: str = 'auto') -> MemoryReport:
+                    runtime: str = 'auto',
+                    recompute: Union[str, bool] = 'auto',
+                    max_overhead: float = 0.10) -> MemoryReport:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
     Args:
@@ -41,6 +43,10 @@ def memory_optimize(input_program: Any,
             right for every size.
         trip_count: the same for loops: one number, or one by block index.
         runtime: 'auto' (from the flags in force), 'collecting' (alias 'executor') or 'retaining' (alias 'predictor').
+        recompute: what may be computed again for the gradient instead of kept: 'auto' what costs at most
+            `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
+            False nothing.
+        max_overhead: a share of the step time.
 
     Returns:
         What was predicted and done. `changed` is False if nothing lowers the peak.
@@ -49,11 +55,13 @@ def memory_optimize(input_program: Any,
         TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
             program is unchanged then.
     """
-    arguments.check_level(level)
-    arguments.check_flag('skip_grads', skip_grads)
     arguments.check_flag('print_log', print_log)
+    options = PlanOptions(arguments.check_level(level),
+                          arguments.check_flag('skip_grads', skip_grads),
+                          arguments.recompute_mode(recompute),
+                          arguments.share('max_overhead', max_overhead))
     request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
-    report = _rewrite(input_program, request, OPTIMIZE, level, skip_grads)
+    report = _rewrite(input_program, request, OPTIMIZE, options)
     if print_log:
         print(report)
     return report
@@ -72,7 +80,7 @@ def release_memory(input_program: Any,
     and `changed` is False.
     """
     request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
-    return _rewrite(input_program, request, RELEASE_ONLY, level=0, skip_grads=False)
+    return _rewrite(input_program, request, RELEASE_ONLY, PlanOptions(skip_grads=False))
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,8 @@ class _Request:
     runtime: str
 
 
-def _rewrite(target: Any, request: _Request, sequences: Sequences, level: int,
-             skip_grads: bool) -> MemoryReport:
+def _rewrite(target: Any, request: _Request, sequences: Sequences,
+             options: PlanOptions) -> MemoryReport:
     started = time.perf_counter()
     environment.check_paddle()
     serialized = live_program.serialize(target)
@@ -98,7 +106,7 @@ def _rewrite(target: Any, request: _Request, sequences: Sequences, level: int,
     program = import_program(serialized, fetched, skipped)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
-    decided = plan(program.graph, model, dims, level, skip_grads, sequences)
+    decided = plan(program.graph, model, dims, options, sequences)
     if decided.changed:
         emitted = emit(program, decided.graph)
         check_emitted(program, emitted)

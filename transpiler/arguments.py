@@ -65,6 +65,21 @@ def runtime_model(runtime: str, collects: bool) -> RuntimeModel:
     return RUNTIMES[runtime]
 
 
+def recompute_mode(given: Any) -> str:
+    """'auto', 'cheap', 'max' or '' for no recompute."""
+    if given is False:
+        return ''
+    if given not in ('auto', 'cheap', 'max') or not isinstance(given, str):
+        raise InvalidArgumentError(f"recompute is 'auto', 'cheap', 'max' or False, not {given!r}")
+    return given
+
+
+def share(argument: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not given >= 0:
+        raise InvalidArgumentError(f'{argument} takes a share from 0 on, as 0.1, not {given!r}')
+    return float(given)
+
+
 def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
         raise InvalidArgumentError(f'{argument} is True or False, not {given!r}')

@@ -10,7 +10,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.inplace import coalesce_in_place
-from transpiler.passes.loop_copies import drop_loop_copies
+from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_storages
@@ -19,14 +19,14 @@ Pass = Callable[[Graph, PassContext], Graph]
 
 _IN_PLACE: Tuple[str, Pass] = ('in-place', coalesce_in_place)
 _REUSE: Tuple[str, Pass] = ('reuse', reuse_storages)
-_COPIES: Tuple[str, Pass] = ('loop copies', drop_loop_copies)
+_COPIES: Tuple[str, Pass] = ('loop-invariant copies', drop_invariant_copies)
+_UNREAD: Tuple[str, Pass] = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: Tuple[str, Pass] = ('recompute', recompute_in_regions)
 _RELEASE: Tuple[str, Pass] = ('release', release_storages)
 Sequences = Tuple[Tuple[Tuple[str, Pass], ...], ...]
 # Simplest first: a longer sequence must do strictly better to be chosen.
-_LOOPS = (_COPIES, _RECOMPUTE)
 OPTIMIZE: Sequences = tuple(loops + rest
-                            for loops in ((), (_COPIES,), _LOOPS)
+                            for loops in ((), (_COPIES, _UNREAD), (_COPIES, _RECOMPUTE, _UNREAD))
                             for rest in ((), (_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE),
                                          (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
                             if loops + rest)
@@ -53,17 +53,27 @@ class Plan:
         return self.graph is not self.original
 
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the caller allows; see memory_optimize."""
+
+    level: int = 0
+    skip_grads: bool = True
+    recompute: str = 'auto'
+    max_overhead: float = 0.10
+
+
 def plan(graph: Graph,
          model: RuntimeModel,
          dims: Mapping[str, int],
-         level: int = 0,
-         skip_grads: bool = True,
+         options: PlanOptions = PlanOptions(),
          sequences: Sequences = OPTIMIZE) -> Plan:
     """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak."""
     before = Timeline(graph, model, dims)
     best = Plan(graph, graph, before, before)
     for sequence in sequences:
-        context = PassContext(model, dims, level, skip_grads)
+        context = PassContext(model, dims, options.level, options.skip_grads, options.recompute,
+                              options.max_overhead)
         candidate = _run(graph, before, sequence, context)
         best.left_alone.update(context.left_alone)
         if candidate.after.peak_bytes < best.after.peak_bytes:

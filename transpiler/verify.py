@@ -79,7 +79,7 @@ class _Run:
         if forward < 0:
             return
         label = self._origins[self._graph.regions[forward].op]
-        for op in self._graph.walk(forward):
+        for op in (op for op in self._graph.walk(forward) if op.kind != UNCOPIED):
             for value in op.writes():
                 owner = self._graph.values[self._graph.values[value].storage]
                 if owner.region < forward and owner.storage in cells:
@@ -216,12 +216,21 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
             twin = (source.operands if role == 'operand' else source.results)[i]
             if _storage(old, twin) == _storage(old, source.results[j]):
                 continue
+            if role == 'operand' and i in op.facts.shape_only and _alike(
+                    old, source.results[j], twin):
+                continue
             may = role == 'operand' and (i, j) in op.facts.in_place and op.facts.same_name
             named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
             if not may or named.count(_storage(new, result)) > 2:
                 raise VerificationError(
                     f'{op.kind} (op {op.id}) would write {new.values[result].name!r} over its '
                     f'{role} {i}, which it is not known to bear')
+
+
+def _alike(graph: Graph, a: int, b: int) -> bool:
+    x, y = graph.values[a], graph.values[b]
+    return x.shape is not None and (x.shape, x.dtype, x.lod_level) == (y.shape, y.dtype,
+                                                                       y.lod_level)
 
 
 def _storage(graph: Graph, value: int) -> int:

@@ -15,6 +15,10 @@ _HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'g
 _NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu', 'leaky_relu',
               'flatten', 'multiplex', 'softmax')
 
+# Operators that read only the parts of their operand that they give out.
+_PICKS = ('gather', 'slice', 'strided_slice', 'index_select', 'index_sample', 'lookup_table',
+          'take_along_axis', 'read_from_array', 'split', 'unbind', 'unstack')
+
 
 @dataclass(frozen=True)
 class CostModel:
@@ -29,7 +33,7 @@ class CostModel:
 
     def seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         """One run of `op`, nested ops not counted."""
-        touched = sum(_bytes(graph, v, dims) for v in op.data_reads() + op.writes())
+        touched = _touched(graph, op, dims)
         flops = _flops(graph, op, dims) if is_heavy(op) else 0.0
         return (self.seconds_per_op + touched / self.bytes_per_second +
                 flops / self.flops_per_second)
@@ -55,6 +59,13 @@ def is_heavy(op: Op) -> bool:
         return False
     words = kind.replace('_v2', '').replace('_grad', '').split('_')
     return any(word.startswith(_HEAVY) for word in words) or kind.startswith(_HEAVY)
+
+
+def _touched(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
+    """Bytes read and written; an op that picks parts of an operand reads no more than it writes."""
+    written = sum(_bytes(graph, v, dims) for v in op.writes())
+    read = sum(_bytes(graph, v, dims) for v in op.data_reads())
+    return written + (min(read, written) if op.kind.startswith(_PICKS) else read)
 
 
 def _bytes(graph: Graph, value: int, dims: Mapping[str, int]) -> int:

@@ -113,7 +113,9 @@ class Op:
         return tuple(dict.fromkeys(v for v in self.operands if v >= 0))
 
     def writes(self) -> Tuple[int, ...]:
-        """Ids of the values it names as outputs, each once."""
+        """Ids of the values it changes, each once."""
+        if self.kind == UNCOPIED:
+            return ()
         return tuple(dict.fromkeys(v for v in self.results if v >= 0))
 
     def shape_reads(self) -> Tuple[int, ...]:

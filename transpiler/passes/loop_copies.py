@@ -7,31 +7,42 @@ the outer value instead, and adds an UNCOPIED op to the body for each.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterable, Set
+from typing import Dict, Iterable, List, Set
 
 from transpiler.analysis.positions import Positions
 from transpiler.ir import UNCOPIED, Graph, OpFacts, Region, RegionKind
 from transpiler.passes.context import PassContext
 
 
-def drop_loop_copies(graph: Graph, context: PassContext) -> Graph:
-    """Stops the copy of every input that stays what it is until the gradient has run, and of every input whose
-    copy nobody reads.
+def drop_invariant_copies(graph: Graph, context: PassContext) -> Graph:
+    """Stops the copy of every input that stays what it is until the gradient has run.
 
     Paddle's while op copies each input that is no parameter into each trip's scope, unless some op of the body names it
     as input and output. A sequence that is read step by step is so copied as often as it is long.
     """
     positions = Positions(graph)
-    for region in list(graph.regions):  # outer loops come first
-        if region.kind is not RegionKind.LOOP or not region.keeps_scopes:
-            continue
+    for region in _training_loops(graph):  # outer loops come first
+        for outer, copy in region.arguments:
+            if is_stable(graph, positions, outer, region):
+                _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
+    return graph
+
+
+def drop_unread_copies(graph: Graph, context: PassContext) -> Graph:
+    """Stops the copy of every input whose copy nobody reads.
+
+    Comes after recompute, which may read more of them.
+    """
+    for region in _training_loops(graph):
         readers = _readers(graph, [inner for _, inner in region.arguments])
         for outer, copy in region.arguments:
             if not readers[copy]:
                 _drop(graph, region, outer, copy, outer)
-            elif is_stable(graph, positions, outer, region):
-                _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
     return graph
+
+
+def _training_loops(graph: Graph) -> List[Region]:
+    return [r for r in graph.regions if r.kind is RegionKind.LOOP and r.keeps_scopes]
 
 
 def _readers(graph: Graph, values: Iterable[int]) -> Dict[int, Set[int]]:

@@ -119,7 +119,7 @@ def _same_dims(symbols: Sequence[str],
     """A name for each symbol, the same for those that an op forces to be equal.
 
     An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
-    dim. The largest group of rows is the batch, N.
+    dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
     """
     graph = networkx.Graph()
     graph.add_nodes_from(symbols)
@@ -133,7 +133,8 @@ def _same_dims(symbols: Sequence[str],
     names: Dict[str, str] = {}
     for group in groups:
         rows = [s for s in group if s.startswith(f'{BATCH}(')]
-        name = group[0] if not rows else rows[0] if BATCH in names.values() else BATCH
+        is_batch_like = rows or not any(s.startswith((f'{BATCH}(', f'{WORDS}(')) for s in symbols)
+        name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
         names.update(dict.fromkeys(group, name))
     return names
 
