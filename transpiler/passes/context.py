@@ -36,3 +36,4 @@ class PassContext:
     cost: CostModel = field(default_factory=CostModel)
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
+    saved_seconds: float = 0.0  # time that earlier passes took off the step; recompute may spend it

@@ -46,7 +46,8 @@ def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
     """Rewrites every gradient region, innermost last."""
     if not context.recompute:
         return graph
-    budget = context.max_overhead * context.cost.region_seconds(graph, 0, context.dims)
+    step = context.cost.region_seconds(graph, 0, context.dims)
+    budget = context.max_overhead * step + context.saved_seconds
     for gradient in list(graph.regions):
         if gradient.forward < 0:
             continue

@@ -17,10 +17,12 @@ from paddle.base.proto import framework_pb2
 from transpiler.ir import OpFacts
 
 EMPTY_NAME = '@EMPTY@'
-# Draw random numbers, yet have no attribute `seed`.
+# Draw random numbers, yet may have no attribute with `seed` in its name.
 _UNSEEDED_RANDOM = frozenset({
-    'bernoulli', 'multinomial', 'poisson', 'exponential', 'dirichlet', 'standard_gamma', 'binomial',
-    'sampling_id', 'random_routing'
+    'bernoulli', 'bernoulli_p', 'binomial', 'dirichlet', 'dropout', 'dropout_nd', 'exponential',
+    'flash_attn', 'flash_attn_unpadded', 'graph_khop_sampler', 'graph_sample_neighbors',
+    'gumbel_softmax', 'memory_efficient_attention', 'multinomial', 'poisson', 'random_routing',
+    'rrelu', 'sampling_id', 'shuffle_batch', 'standard_gamma', 'weighted_sample_neighbors'
 })
 # Act on something that is no variable of the program.
 _SIDE_EFFECTS = frozenset({
@@ -97,7 +99,8 @@ class OpRegistry:
 
 def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
     is_gradient = kind.endswith('_grad')
-    return not is_gradient and ('seed' in attributes or kind in _UNSEEDED_RANDOM)
+    has_seed = any('seed' in name for name in attributes)
+    return not is_gradient and (has_seed or kind in _UNSEEDED_RANDOM)
 
 
 def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:

@@ -19,6 +19,7 @@ import networkx
 from paddle.base import core
 
 from transpiler.ir import Size
+from transpiler.program_desc.contents import KnownContents
 
 BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
@@ -93,7 +94,7 @@ def _written_names(program: core.ProgramDesc) -> Set[str]:
     for i in range(program.num_blocks()):
         block = program.block(i)
         for j in range(block.op_size()):
-            if block.op(j).type() not in ('feed', 'read'):
+            if block.op(j).type() not in ('feed', 'read', 'share_buffer', 'depend'):
                 names.update(block.op(j).output_arg_names())
     return names
 
@@ -162,6 +163,7 @@ class _Inference:
         self._program = program
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._contents = KnownContents()
 
     def run(self, index: int) -> None:
         block = self._program.block(index)
@@ -180,6 +182,7 @@ class _Inference:
                 self.failed.add((index, j))
                 for (_, variable), shape in zip(outputs, before):
                     variable.set_shape(shape)
+            self._contents.follow(op, block)
             for key, variable in outputs:
                 self._note(key, tuple(variable.shape()))
 
@@ -211,19 +214,36 @@ def _elements(shape: Sequence[int]) -> int:
 
 def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],
          small: Sequence[Tuple[int, Sequence[int]]]) -> Optional[Tuple[Size, ...]]:
-    """Each dim as constant + sum of slope times symbol; None if one has no such form."""
+    """Each dim as a sum, or as a product, of symbols; None if one has no such form."""
+    if any(len(shape) != len(base) for shape in doubled.values()):
+        return None
     dims = []
     for i, at_base in enumerate(base):
-        column = {s: shape[i] for s, shape in doubled.items() if len(shape) == len(base)}
-        if at_base < 0 or len(column) < len(doubled):
-            return None
-        slopes = {s: Fraction(d - at_base, _PROBE) for s, d in column.items()}
-        constant = at_base - sum(slopes.values()) * _PROBE
-        if constant < 0 or any(slope < 0 for slope in slopes.values()):
+        column = {s: shape[i] for s, shape in doubled.items()}
+        dim = None if at_base < 0 else _sum(at_base, column) or _product(at_base, column)
+        if dim is None:
             return None
         for value, shape in small:
-            expected = constant + sum(slopes.values()) * value
+            expected = dim.evaluate(dict.fromkeys(dim.dims, value))
             if -1 not in shape and (len(shape) != len(base) or shape[i] != expected):
                 return None
-        dims.append(Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}}))
+        dims.append(dim)
     return tuple(dims)
+
+
+def _sum(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
+    """constant + sum of slope times symbol, if that is what the probes show."""
+    slopes = {s: Fraction(d - at_base, _PROBE) for s, d in doubled.items()}
+    constant = at_base - sum(slopes.values()) * _PROBE
+    if constant < 0 or any(slope < 0 for slope in slopes.values()):
+        return None
+    return Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}})
+
+
+def _product(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
+    """constant * symbol * symbol ..., if that is what the probes show."""
+    factors = sorted(s for s, d in doubled.items() if d == 2 * at_base)
+    if any(d != at_base for s, d in doubled.items() if s not in factors):
+        return None
+    coefficient = Fraction(at_base, _PROBE**len(factors))
+    return Size({tuple((s, 1) for s in factors): coefficient})

@@ -1,0 +1,300 @@
+"""Live bytes at each op, worked out by hand on small graphs, and what must hold on all graphs."""
+from __future__ import annotations
+
+from typing import List
+
+import pytest
+
+from tests.graphs import Draft, dims_of, generated
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import RegionKind, Size
+
+COLLECTING, RETAINING, IDEAL = (RuntimeModel.COLLECTING, RuntimeModel.RETAINING, RuntimeModel.IDEAL)
+UNIT = 4096  # bytes of the 1024 float32 rows that a draft's values have by default
+SEEDS = range(60)
+
+
+def profile(draft: Draft, model: RuntimeModel, **dims: int) -> List[int]:
+    """Live units at each op, in the order in which they run."""
+    points = Timeline(draft.graph, model, dims).points
+    assert all(point.bytes % UNIT == 0 for point in points)
+    return [point.bytes // UNIT for point in points]
+
+
+def chain(**facts: object) -> Draft:
+    """a -> b -> c -> d, one op each; d is fetched."""
+    draft = Draft()
+    draft.values('a b c')
+    draft.value('d', fetched=True)
+    draft.op('fill', '', 'a')
+    for source, target in ('ab', 'bc', 'cd'):
+        draft.op('op', source, target, **facts)
+    return draft
+
+
+def test_collecting_frees_after_the_last_use() -> None:
+    assert profile(chain(), COLLECTING) == [1, 2, 2, 2]
+
+
+def test_retaining_holds_to_the_end() -> None:
+    assert profile(chain(), RETAINING) == [1, 2, 3, 4]
+
+
+def test_ideal_holds_what_will_be_read_and_no_more() -> None:
+    assert profile(chain(), IDEAL) == [1, 2, 2, 2]
+
+
+def test_an_op_that_works_in_place_adds_nothing_but_to_fetched_values() -> None:
+    in_place = chain(in_place=((0, 0),))
+    assert profile(in_place, COLLECTING) == [1, 1, 1, 2]
+    assert profile(in_place, RETAINING) == [1, 1, 1, 2]
+
+
+def test_an_operand_that_is_read_again_is_not_given_away() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b', in_place=((0, 0),))
+    draft.op('op', 'a b', 'c', in_place=((0, 0),))
+    assert profile(draft, COLLECTING) == [1, 2, 2]
+
+
+def test_an_operand_named_twice_is_not_given_away() -> None:
+    draft = Draft()
+    draft.values('a b')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a a', 'b', in_place=((0, 0),))
+    assert profile(draft, COLLECTING) == [1, 2]
+
+
+def test_a_larger_result_takes_no_smaller_operand_over() -> None:
+    draft = Draft()
+    draft.value('a')
+    draft.value('b', 2048)
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b', in_place=((0, 0),))
+    assert profile(draft, COLLECTING) == [1, 3]
+
+
+def test_a_fed_value_exists_before_its_first_use() -> None:
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('a b')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'x', 'b')
+    assert profile(draft, COLLECTING) == [2, 2]
+
+
+def test_persistable_memory_is_resting_and_not_counted() -> None:
+    draft = Draft()
+    draft.value('w', persistable=True)
+    draft.value('a')
+    draft.op('op', 'w', 'a')
+    draft.op('sgd', 'w a', 'w')
+    assert profile(draft, COLLECTING) == [1, 1]
+
+
+def test_a_reader_of_the_shape_keeps_no_data() -> None:
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b')
+    draft.op('op', 'b', 'c')
+    draft.op('like', 'a c', 'd', shape_only=frozenset({0}))
+    assert profile(draft, COLLECTING) == [1, 2, 2, 2]
+
+
+def test_two_values_in_one_storage_count_once_at_the_size_of_the_larger() -> None:
+    draft = Draft()
+    draft.value('a')
+    draft.value('b', 2048)
+    draft.value('c', 2048)
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b')
+    draft.op('op', 'b', 'c')
+    draft.graph.values[draft.id('c')].storage = draft.id('a')
+    assert profile(draft, COLLECTING) == [2, 4, 4]
+
+
+def test_a_gap_between_tenants_is_bridged_by_collecting() -> None:
+    """Why renaming can raise the peak where the executor collects (runtime-facts.md)."""
+    draft = Draft()
+    draft.value('a', 80 * 1024)
+    draft.value('b', 200 * 1024)
+    draft.value('c', 80 * 1024)
+    draft.op('fill', '', 'a')
+    draft.op('reduce', 'a', 'b')
+    draft.op('free', 'b', '')
+    draft.op('fill', '', 'c')
+    plain = Timeline(draft.graph, COLLECTING, {}).peak_bytes
+    draft.graph.values[draft.id('c')].storage = draft.id('a')
+    assert Timeline(draft.graph, COLLECTING, {}).peak_bytes == plain == 280 * UNIT
+    assert profile(draft, COLLECTING) == [80, 280, 280, 80]
+
+
+# ---------------------------------------------------------------------------------------------------
+# Loops
+
+
+def loop(keeps_scopes: bool, gradient: bool) -> Draft:
+    """h = tanh(mul(h)) for T trips; `inner` and `scratch` are the body's own, the gradient reads `inner`."""
+    draft = Draft()
+    draft.values('h g')
+    draft.op('fill', '', 'h')
+    op = draft.op('while', 'h', 'h')
+    body = draft.region(op, RegionKind.LOOP, trips=Size.dim('T'), keeps_scopes=keeps_scopes)
+    draft.values('inner scratch', region=body)
+    draft.op('mul', 'h', 'inner', body)
+    draft.op('tanh', 'inner', 'scratch', body)
+    draft.op('assign', 'scratch', 'h', body)
+    draft.op('fill', '', 'g')
+    if gradient:
+        grad = draft.op('while_grad', 'h g', 'g')
+        back = draft.region(grad, RegionKind.LOOP_GRADIENT, forward=body, trips=Size.dim('T'))
+        draft.value('d', region=back)
+        draft.op('mul_grad', 'inner g', 'd', back)
+        draft.op('assign', 'd', 'g', back)
+        draft.op('last', 'g', '')
+    else:
+        draft.op('last', 'g h', '')
+    return draft
+
+
+def test_a_loop_that_keeps_nothing_needs_one_trip_of_memory() -> None:
+    #                                             fill while mul tanh assign fill last
+    for trips in (1, 2, 50):
+        assert profile(loop(False, False), COLLECTING, T=trips) == [1, 1, 2, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize('trips', [1, 2, 50])
+def test_what_the_gradient_reads_is_kept_once_a_trip(trips: int) -> None:
+    earlier, all_trips = trips - 1, trips
+    assert profile(loop(True, True), COLLECTING, T=trips) == [
+        1,  # fill h
+        1,  # while
+        2 + earlier,  # mul: h, inner
+        3 + earlier,  # tanh: h, inner, scratch
+        3 + earlier,  # assign: inner is kept
+        2 + all_trips,  # fill g: h, g and all scopes
+        2 + all_trips,  # while_grad
+        3 + all_trips,  # mul_grad: d beside h and g
+        3 + all_trips,  # assign
+        1,  # the scopes are gone
+    ]
+
+
+def test_kept_per_trip_is_what_the_gradient_reads() -> None:
+    timeline = Timeline(loop(True, True).graph, COLLECTING, {'T': 9})
+    assert timeline.kept_per_trip(1) == UNIT
+    assert Timeline(loop(False, False).graph, COLLECTING, {'T': 9}).kept_per_trip(1) == 0
+
+
+@pytest.mark.parametrize('trips', [1, 2, 50])
+def test_retaining_keeps_all_that_a_trip_made(trips: int) -> None:
+    draft = loop(True, True)
+    timeline = Timeline(draft.graph, RETAINING, {'T': trips})
+    assert timeline.kept_per_trip(1) == 2 * UNIT
+    at = {draft.graph.ops[point.op].kind: point.bytes // UNIT for point in timeline.points}
+    assert at['while_grad'] == 2 + 2 * trips
+
+
+@pytest.mark.parametrize('trips', [1, 2, 50])
+def test_a_copied_input_is_kept_once_a_trip(trips: int) -> None:
+    """The sequence that a loop reads step by step: T copies of T rows, so T squared."""
+    draft = Draft()
+    rows = Size.dim('T') * 1024
+    draft.value('x', rows, fed=True)
+    draft.value('h')
+    draft.op('fill', '', 'h')
+    op = draft.op('while', 'x h', 'h')
+    body = draft.region(op, RegionKind.LOOP, trips=Size.dim('T'), keeps_scopes=True)
+    draft.value('copy', rows, region=body)
+    draft.graph.regions[body].arguments = ((draft.id('x'), draft.id('copy', body)),)
+    draft.op('gather', 'x h', 'h', body)
+    grad = draft.op('while_grad', 'x h', 'h')
+    back = draft.region(grad, RegionKind.LOOP_GRADIENT, forward=body, trips=Size.dim('T'))
+    draft.op('gather_grad', 'copy h', 'h', back)
+    timeline = Timeline(draft.graph, COLLECTING, {'T': trips})
+    assert timeline.kept_per_trip(body) == rows * 4
+    assert timeline.peak_bytes == UNIT * (trips * trips + trips + 1)
+
+
+@pytest.mark.parametrize('outer_trips,inner_trips', [(1, 1), (3, 1), (1, 4), (5, 7)])
+def test_nested_loops_keep_the_product_of_their_trips(outer_trips: int, inner_trips: int) -> None:
+    draft = Draft()
+    draft.value('h')
+    draft.op('fill', '', 'h')
+    outer_op = draft.op('while', 'h', 'h')
+    outer = draft.region(outer_op, RegionKind.LOOP, trips=Size.dim('A'), keeps_scopes=True)
+    inner_op = draft.op('while', 'h', 'h', outer)
+    inner = draft.region(inner_op, RegionKind.LOOP, trips=Size.dim('B'), keeps_scopes=True)
+    draft.value('kept', region=inner)
+    draft.op('mul', 'h', 'kept', inner)
+    draft.op('assign', 'kept', 'h', inner)
+    outer_grad = draft.op('while_grad', 'h', 'h')
+    outer_back = draft.region(outer_grad,
+                              RegionKind.LOOP_GRADIENT,
+                              forward=outer,
+                              trips=Size.dim('A'))
+    inner_grad = draft.op('while_grad', 'h', 'h', outer_back)
+    inner_back = draft.region(inner_grad,
+                              RegionKind.LOOP_GRADIENT,
+                              forward=inner,
+                              trips=Size.dim('B'))
+    draft.op('mul_grad', 'kept h', 'h', inner_back)
+    timeline = Timeline(draft.graph, COLLECTING, {'A': outer_trips, 'B': inner_trips})
+    assert timeline.kept_per_trip(inner) == UNIT
+    assert timeline.kept_per_trip(outer) == Size.dim('B') * UNIT
+    assert timeline.peak_bytes == UNIT * (outer_trips * inner_trips + 1)
+
+
+# ---------------------------------------------------------------------------------------------------
+# All graphs
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+@pytest.mark.parametrize('trips', [1, 3])
+def test_the_bound_is_below_collecting_which_is_below_retaining(seed: int, trips: int) -> None:
+    graph = generated(seed)
+    ideal, collecting, retaining = (Timeline(graph, model, dims_of(graph, trips)).peak_bytes
+                                    for model in (IDEAL, COLLECTING, RETAINING))
+    assert ideal <= collecting <= retaining
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+@pytest.mark.parametrize('model', list(RuntimeModel))
+def test_the_peak_is_the_sum_of_its_residents(seed: int, model: RuntimeModel) -> None:
+    graph = generated(seed)
+    for trips in (1, 3):
+        timeline = Timeline(graph, model, dims_of(graph, trips))
+        assert timeline.evaluate(timeline.peak_size()) == timeline.peak_bytes
+        for point in timeline.points:
+            listed = sum(
+                timeline.evaluate(r.size) * timeline.evaluate(r.count)
+                for r in timeline.residents(point.op))
+            assert listed == point.bytes, graph.ops[point.op]
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+def test_every_op_has_one_point_and_the_peak_is_the_highest(seed: int) -> None:
+    graph = generated(seed)
+    timeline = Timeline(graph, COLLECTING, dims_of(graph, 2))
+    assert [point.op for point in timeline.points] == [op.id for op in graph.walk()]
+    assert timeline.peak_bytes == max(point.bytes for point in timeline.points)
+
+
+def test_trips_that_are_a_product_are_counted_too() -> None:
+    draft = loop(True, True)
+    for region in draft.graph.regions[1:]:
+        region.trips = Size.dim('T') * 2
+    timeline = Timeline(draft.graph, COLLECTING, {'T': 3})
+    for point in timeline.points:
+        listed = [(timeline.evaluate(r.size), timeline.evaluate(r.count))
+                  for r in timeline.residents(point.op)]
+        assert sum(size * count for size, count in listed) == point.bytes
+
+
+def test_an_empty_program_needs_nothing() -> None:
+    timeline = Timeline(Draft().graph, COLLECTING, {})
+    assert timeline.peak_bytes == 0 and timeline.points == [] and timeline.peak_size() == 0

@@ -1,0 +1,159 @@
+"""What never shares memory, and why."""
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import pytest
+
+from tests.graphs import Draft
+from transpiler.analysis.positions import spans
+from transpiler.ir import RegionKind, Size, ValueKind
+from transpiler.passes.eligibility import keeps_its_name, never_shared
+
+
+def reasons(draft: Draft) -> Dict[str, str]:
+    found = never_shared(draft.graph, spans(draft.graph))
+    return {draft.graph.values[v].name: reason for v, reason in found.items()}
+
+
+def plain(**facts: Any) -> Draft:
+    """x -> a -> b; facts are those of a."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.value('a', **facts)
+    draft.value('b')
+    draft.op('op', 'x', 'a')
+    draft.op('op', 'a', 'b')
+    return draft
+
+
+def test_plain_temporaries_may_share() -> None:
+    assert set(reasons(plain())) == {'x'}
+
+
+@pytest.mark.parametrize('facts,reason', [
+    ({
+        'persistable': True
+    }, 'persistable'),
+    ({
+        'fed': True
+    }, 'fed from outside'),
+    ({
+        'fetched': True
+    }, 'fetched'),
+    ({
+        'skipped': True
+    }, 'in skip_opt_set'),
+    ({
+        'kind': ValueKind.SELECTED_ROWS
+    }, ValueKind.SELECTED_ROWS.value),
+    ({
+        'kind': ValueKind.ARRAY
+    }, ValueKind.ARRAY.value),
+    ({
+        'kind': ValueKind.OTHER
+    }, ValueKind.OTHER.value),
+])
+def test_each_sort_that_must_stay_alone_has_its_reason(facts: Dict[str, Any], reason: str) -> None:
+    assert reasons(plain(**facts))['a'] == reason
+
+
+def test_unknown_sizes_stay_alone() -> None:
+    draft = plain()
+    draft.graph.values[draft.id('a')].size = None
+    assert reasons(draft)['a'] == 'unknown size'
+
+
+def test_scalars_stay_alone_and_small_rows_of_an_open_batch_do_not() -> None:
+    assert 'a' in reasons(plain(rows=1))
+    assert 'a' not in reasons(plain(rows=Size.dim('N')))
+
+
+@pytest.mark.parametrize('facts', [{'known': False}, {'side_effect': True}, {'collective': True}])
+def test_all_that_an_opaque_operator_names_stays_alone(facts: Dict[str, bool]) -> None:
+    draft = plain()
+    draft.value('c')
+    draft.op('strange', 'a', 'c', **facts)
+    assert {'a', 'c'} <= set(reasons(draft))
+    assert 'b' not in reasons(draft)
+
+
+def test_all_that_a_region_of_unknown_rules_names_stays_alone() -> None:
+    draft = plain()
+    draft.value('c')
+    inner = draft.region(draft.op('recurrent', 'b', ''), RegionKind.OPAQUE)
+    draft.op('op', 'a', 'c', inner)
+    assert {'a', 'b', 'c'} <= set(reasons(draft))
+
+
+def test_lod_is_followed_to_all_that_is_computed_from_it() -> None:
+    draft = plain(lod_level=1)
+    draft.value('c')
+    draft.op('op', 'b', 'c')
+    assert {'a', 'b', 'c'} <= set(reasons(draft))
+
+
+def test_lod_that_enters_late_in_a_loop_reaches_what_the_next_trip_computes_earlier() -> None:
+    draft = Draft()
+    draft.value('x', fed=True, lod_level=1)
+    draft.values('h')
+    draft.op('fill', '', 'h')
+    body = draft.region(draft.op('while', 'x h', 'h'), RegionKind.LOOP)
+    draft.values('early late', region=body)
+    draft.op('op', 'h', 'early', body)
+    draft.op('op', 'x early', 'late', body)
+    draft.op('op', 'late', 'h', body)
+    assert {'early', 'late', 'h'} <= set(reasons(draft))
+
+
+def test_a_carried_value_of_a_body_stays_alone() -> None:
+    draft = Draft()
+    draft.value('x', fed=True)
+    body = draft.region(draft.op('while', 'x', ''), RegionKind.LOOP)
+    draft.values('state new', region=body)
+    draft.op('op', 'x state', 'new', body)
+    draft.op('op', 'new', 'state', body)
+    assert 'state' in reasons(draft) and 'new' not in reasons(draft)
+
+
+def test_what_stands_beside_an_array_stays_alone() -> None:
+    draft = plain()
+    draft.value('array', kind=ValueKind.ARRAY)
+    draft.value('index')
+    draft.op('write_to_array', 'b index', 'array')
+    assert {'b', 'index', 'array'} <= set(reasons(draft))
+
+
+def test_a_value_that_is_read_before_it_is_written_stays_alone() -> None:
+    draft = Draft()
+    draft.values('a b')
+    draft.op('op', 'a', 'b')
+    draft.op('op', 'b', 'a')
+    assert 'a' in reasons(draft)
+
+
+def test_links_between_a_loop_and_its_gradient_stay_alone() -> None:
+    draft = plain()
+    body = draft.region(draft.op('while', 'a', ''), RegionKind.LOOP)
+    draft.values('copy handed', region=body)
+    draft.op('op', 'copy', 'handed', body)
+    draft.graph.regions[body].arguments = ((draft.id('a'), draft.id('copy', body)),)
+    draft.graph.regions[body].results = ((draft.id('handed', body), draft.id('b')),)
+    assert {'copy', 'handed'} <= set(reasons(draft))
+
+
+def test_what_an_op_with_regions_names_keeps_its_name() -> None:
+    draft = plain()
+    draft.value('c')
+    draft.op('op', 'b', 'c')
+    draft.region(draft.op('while', 'a', 'c'), RegionKind.LOOP)
+    named = {draft.graph.values[v].name for v in keeps_its_name(draft.graph, skip_grads=True)}
+    assert named == {'a', 'c'}
+
+
+def test_gradients_of_parameters_keep_their_names_on_request() -> None:
+    draft = plain()
+    draft.value('w', persistable=True, parameter=True)
+    draft.values('w@GRAD other@GRAD')
+    assert keeps_its_name(draft.graph, skip_grads=True) == {draft.id('w@GRAD')}
+    assert keeps_its_name(draft.graph, skip_grads=False) == set()

@@ -1,0 +1,88 @@
+"""Random programs, run for real: plain and optimised agree in every byte that a user can see."""
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any, Set, Tuple
+
+from hypothesis import given
+
+from tests.generated import BLOCKS_OF, LAYERS, OPTIMIZERS, Generated, Recipe, build, drawn, every, recipes
+from tests.harness import assert_same_bytes, fingerprint, run_case
+
+STEPS = 2
+
+
+def _optimise(recipe: Recipe, generated: Generated, **options: Any) -> Any:
+    # Late, so that the generator can be used and timed where the package cannot be imported.
+    from transpiler import memory_optimize
+    return memory_optimize(generated.case.main,
+                           skip_opt_set=set(generated.skip),
+                           level=recipe.level,
+                           skip_grads=recipe.skip_grads,
+                           fetch_list=list(generated.case.fetch),
+                           **options)
+
+
+def _assert_equal_bytes(recipe: Recipe, **options: Any) -> None:
+    plain, optimised = build(recipe), build(recipe)
+    _optimise(recipe, optimised, **options)
+    # Skipped names must have kept their values as well, so they are fetched, at no word to the optimizer.
+    shown = sorted(set(plain.case.fetch) | set(plain.skip))
+    assert_same_bytes(run_case(replace(plain.case, fetch=shown), steps=STEPS, mode=recipe.mode),
+                      run_case(replace(optimised.case, fetch=shown), steps=STEPS, mode=recipe.mode))
+
+
+@every(300)
+@given(recipes())
+def test_generated_program_optimised_for_a_holding_runtime_gives_equal_bytes(
+        recipe: Recipe) -> None:
+    _assert_equal_bytes(recipe, runtime="predictor")
+
+
+@every(100)
+@given(recipes())
+def test_generated_program_optimised_for_the_executor_gives_equal_bytes(recipe: Recipe) -> None:
+    _assert_equal_bytes(recipe, runtime="executor")
+
+
+@every(200)
+@given(recipes(with_loop=True))
+def test_generated_loop_body_trains_to_equal_bytes(recipe: Recipe) -> None:
+    _assert_equal_bytes(recipe)
+
+
+@every(50)
+@given(recipes())
+def test_second_call_on_a_generated_program_changes_nothing(recipe: Recipe) -> None:
+    generated = build(recipe)
+    _optimise(recipe, generated, runtime="predictor")
+    once = fingerprint(generated.case.main)
+    assert not _optimise(recipe, generated, runtime="predictor").changed
+    assert fingerprint(generated.case.main) == once
+
+
+@every(40)
+@given(recipes())
+def test_untouched_generated_program_repeats_to_the_byte(recipe: Recipe) -> None:
+    first, second = build(recipe).case, build(recipe).case
+    assert_same_bytes(run_case(first, steps=STEPS, mode=recipe.mode),
+                      run_case(second, steps=STEPS, mode=recipe.mode))
+
+
+def test_recipes_hold_every_layer_optimizer_and_nesting_also_while_training() -> None:
+    seen = drawn(200)
+    training = {kind for recipe in seen if recipe.optimizer for kind in recipe.kinds()}
+    assert training == set(LAYERS)
+    assert {recipe.optimizer for recipe in seen} == {None, *OPTIMIZERS}
+    assert {pair for recipe in seen for pair in _nestings(recipe)
+           } == set(product(BLOCKS_OF, BLOCKS_OF))
+    assert any(recipe.fetch and recipe.skip for recipe in seen)
+
+
+def _nestings(recipe: Recipe) -> Set[Tuple[str, str]]:
+    return {(step.kind, inner.kind)
+            for step in recipe.steps
+            for block in step.blocks
+            for inner in block
+            if inner.kind in BLOCKS_OF}

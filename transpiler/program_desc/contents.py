@@ -1,0 +1,125 @@
+"""Contents of small integer tensors that shapes are made of, as far as shape inference needs them.
+
+`paddle.full([2, paddle.shape(x)[0], 128], 0.)` takes its shape from tensors; compile-time inference says -1. Following
+the few operators that such tensors pass through gives the dims.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Dict, List, Optional, Sequence
+
+from paddle.base import core
+
+Contents = Optional[List[int]]
+# Slots through which an operator takes the shape of its result, the ones that win first.
+_SHAPE_SLOTS = ('ShapeTensor', 'Shape', 'ShapeTensorList', 'expand_shapes_tensor')
+_SHAPED = ('fill_constant', 'reshape2', 'expand_v2', 'gaussian_random', 'uniform_random', 'empty')
+_MOST_ELEMENTS = 64
+
+
+class KnownContents:
+    """Contents by name, for the op list of one program, in program order."""
+
+    def __init__(self) -> None:
+        self._known: Dict[str, List[int]] = {}
+        self._rules: Dict[str, Callable[[core.OpDesc, core.BlockDesc], Contents]] = {
+            'shape': self._shape,
+            'fill_constant': self._fill,
+            'slice': self._slice,
+            'concat': self._joined,
+            'stack': self._joined,
+            'cast': self._same,
+            'assign': self._same,
+            'reshape2': self._same,
+            'unsqueeze2': self._same,
+            'squeeze2': self._same,
+            'scale': self._scaled,
+            'elementwise_mul': self._multiplied,
+        }
+
+    def follow(self, op: core.OpDesc, block: core.BlockDesc) -> None:
+        """Notes what `op` writes, and gives its result the shape that its shape operands say."""
+        if op.type() in _SHAPED:
+            self._apply_shape(op, block)
+        rule = self._rules.get(op.type())
+        contents = rule(op, block) if rule else None
+        for name in op.output_arg_names():
+            self._known.pop(name, None)
+        if contents is not None and len(contents) <= _MOST_ELEMENTS:
+            self._known[op.output('Y' if op.type() == 'stack' else 'Out')[0]] = contents
+
+    def _of(self, op: core.OpDesc, slot: str) -> Contents:
+        """Contents of all arguments of `slot`, one after the other."""
+        if slot not in op.input_names() or not op.input(slot):
+            return None
+        parts = [self._known.get(name) for name in op.input(slot)]
+        return None if any(p is None for p in parts) else [x for p in parts for x in p]
+
+    def _apply_shape(self, op: core.OpDesc, block: core.BlockDesc) -> None:
+        wanted = next((c for c in (self._of(op, slot) for slot in _SHAPE_SLOTS) if c), None)
+        if wanted is None:
+            return
+        source = _dims(block, op.input('X')[0]) if op.type() in ('reshape2', 'expand_v2') else []
+        dims = _resolved(op.type(), wanted, source)
+        variable = block.find_var_recursive(op.output('Out')[0].encode())
+        if dims is not None and variable is not None:
+            variable.set_shape(dims)
+
+    def _shape(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        dims = _dims(block, op.input('Input')[0])
+        return None if dims is None or -1 in dims else list(dims)
+
+    def _fill(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        dims = _dims(block, op.output('Out')[0])
+        value = op.attr('value')
+        if dims is None or -1 in dims or math.prod(dims) > _MOST_ELEMENTS or value != int(value):
+            return None
+        return [int(value)] * math.prod(dims)
+
+    def _slice(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        source = self._of(op, 'Input')
+        if source is None or list(op.attr('axes')) != [0] or self._of(op, 'StartsTensorList'):
+            return None
+        return source[op.attr('starts')[0]:min(op.attr('ends')[0], len(source))]
+
+    def _joined(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        return self._of(op, 'X')
+
+    def _same(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        return self._of(op, 'X')
+
+    def _scaled(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        source, scale, bias = self._of(op, 'X'), op.attr('scale'), op.attr('bias')
+        if source is None or scale != int(scale) or bias != int(bias):
+            return None
+        return [x * int(scale) + int(bias) for x in source]
+
+    def _multiplied(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
+        x, y = self._of(op, 'X'), self._of(op, 'Y')
+        if x is None or y is None or len(x) != len(y):
+            return None
+        return [a * b for a, b in zip(x, y)]
+
+
+def _dims(block: core.BlockDesc, name: str) -> Contents:
+    variable = block.find_var_recursive(name.encode())
+    return None if variable is None else list(variable.shape())
+
+
+def _resolved(kind: str, wanted: Sequence[int], source: Contents) -> Contents:
+    """`wanted` with what 0 and -1 stand for put in."""
+    if kind not in ('reshape2', 'expand_v2'):
+        return None if min(wanted, default=0) < 0 else list(wanted)
+    if source is None or -1 in source:
+        return None
+    if kind == 'expand_v2':
+        aligned = [1] * (len(wanted) - len(source)) + list(source)
+        return [have if want == -1 else want for want, have in zip(wanted, aligned)]
+    dims = [source[i] if d == 0 and i < len(source) else d for i, d in enumerate(wanted)]
+    if -1 in dims:
+        rest = math.prod(d for d in dims if d != -1)
+        if not rest or math.prod(source) % rest:
+            return None
+        dims[dims.index(-1)] = math.prod(source) // rest
+    return dims
