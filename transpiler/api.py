@@ -9,12 +9,16 @@ from typing import Any, Mapping, Optional, Union
 from transpiler import arguments
 from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences, plan
 from transpiler.program_desc import environment, live_program
-from transpiler.program_desc.emitter import emit
+from transpiler.program_desc.emitter import MARKS, emit, is_marked
 from transpiler.program_desc.importer import import_program
 from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
+
+_ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
+_NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
+                  'unchanged.')
 
 
 def memory_optimize(input_program: Any,
@@ -61,7 +65,7 @@ def memory_optimize(input_program: Any,
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead))
     request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
-    report = _rewrite(input_program, request, OPTIMIZE, options)
+    report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
     if print_log:
         print(report)
     return report
@@ -80,7 +84,7 @@ def release_memory(input_program: Any,
     and `changed` is False.
     """
     request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
-    return _rewrite(input_program, request, RELEASE_ONLY, PlanOptions(skip_grads=False))
+    return _rewrite(input_program, request, RELEASE_ONLY, PlanOptions(skip_grads=False), MARKS[1])
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ class _Request:
     runtime: str
 
 
-def _rewrite(target: Any, request: _Request, sequences: Sequences,
-             options: PlanOptions) -> MemoryReport:
+def _rewrite(target: Any, request: _Request, sequences: Sequences, options: PlanOptions,
+             mark: str) -> MemoryReport:
     started = time.perf_counter()
     environment.check_paddle()
     serialized = live_program.serialize(target)
@@ -106,9 +110,11 @@ def _rewrite(target: Any, request: _Request, sequences: Sequences,
     program = import_program(serialized, fetched, skipped)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
-    decided = plan(program.graph, model, dims, options, sequences)
+    done = is_marked(program, mark)
+    decided = plan(program.graph, model, dims, options, () if done else sequences)
     if decided.changed:
-        emitted = emit(program, decided.graph)
+        emitted = emit(program, decided.graph, mark)
         check_emitted(program, emitted)
         live_program.replace_contents(target, emitted)
-    return build_report(decided, model, dims, assumed, time.perf_counter() - started)
+    note = '' if decided.changed else _ALREADY if done else _NOTHING_HELPS
+    return build_report(decided, model, dims, assumed, time.perf_counter() - started, note)

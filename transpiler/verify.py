@@ -14,10 +14,10 @@ Nothing here is shared with the passes but `ir`.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Hashable, List, Mapping, Set, Tuple
+from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tuple
 
 from transpiler.errors import VerificationError
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
@@ -91,7 +91,7 @@ class _Run:
             self._release(op, cells)
             return
         if op.kind == SHARE:
-            self._share(op, cells)
+            self._share(op, cells, ('shared', op.id))
             return
         if op.kind == UNCOPIED:
             return  # names a value and does nothing to it
@@ -104,6 +104,9 @@ class _Run:
                 self._observe((origin, position), self.held(cells, value))
         for region in map(self._graph.regions.__getitem__, op.regions):
             self._nested(region, cells)
+        if op.facts.aliases:
+            self._share(op, cells, (origin, 0))
+            return
         for position, value in enumerate(op.results):
             if value < 0:
                 continue
@@ -124,7 +127,7 @@ class _Run:
             cells[storage] = frozenset(_released(d) for d in self.held(cells, value))
             self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
 
-    def _share(self, op: Op, cells: Cells) -> None:
+    def _share(self, op: Op, cells: Cells, definition: Definition) -> None:
         """The result holds the operand's buffer: a later write to either is one to both."""
         for source, target in zip(op.operands, op.results):
             giver, taker = (self._graph.values[v].storage for v in (source, target))
@@ -132,8 +135,8 @@ class _Run:
             group = self._partners.setdefault(giver, {giver})
             group.add(taker)
             self._partners[taker] = group
-            cells[taker] = frozenset({('shared', op.id)})
-            self.writers[taker] = self.writers.get(taker, frozenset()) | {('shared', op.id)}
+            cells[taker] = frozenset({definition})
+            self.writers[taker] = self.writers.get(taker, frozenset()) | {definition}
 
     def _part(self, storage: int) -> None:
         self._partners.pop(storage, set()).discard(storage)
@@ -188,21 +191,33 @@ class _Run:
 
 def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
-    for op in (op for op in new.walk() if op.id in origins):
+    for op in (op for op in new.walk() if op.id in origins and op.kind not in _ADDED):
         source = old.ops[origins[op.id]]
         if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
                                                             len(source.results)):
             raise VerificationError(
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
         _check_overlaps(old, source, new, op)
-    runs = [origins[op.id] for op in new.walk() if op.id in origins]
+    _check_region_pairs(old, new)
+    runs = [origins[op.id] for op in new.walk() if op.id in origins and op.kind not in _ADDED]
     if set(runs) != {op.id for op in old.walk() if op.kind not in _ADDED}:
         raise VerificationError('an operator was lost or added')
     ordered_before = [op.id for op in old.walk() if op.facts.ordered and op.kind not in _ADDED]
-    ordered_after = [o for o in runs if old.ops[o].facts.ordered and old.ops[o].kind not in _ADDED]
+    ordered_after = [o for o in runs if old.ops[o].facts.ordered]
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _check_region_pairs(old: Graph, new: Graph) -> None:
+    """What a region is handed, and what it hands out, arrives in memory of its own."""
+    for before, after in zip(old.regions, new.regions):
+        for name in ('arguments', 'results'):
+            targets = [_storage(new, pair[1]) for pair in getattr(after, name)]
+            had = [_storage(old, pair[1]) for pair in getattr(before, name)]
+            if len(targets) - len(set(targets)) > len(had) - len(set(had)):
+                raise VerificationError(
+                    f'two {name} of {after.label or after.kind.value} would be in one storage')
 
 
 def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
@@ -256,15 +271,24 @@ def _same_shapes(old: Graph, definitions: FrozenSet[Definition]) -> bool:
     """Whether a reader of the shape alone can't tell these definitions apart."""
     looks = set()
     for definition in definitions:
-        if definition[0] == 'released':
-            definition = definition[1:]
-        if not isinstance(definition[0], int) or definition[1] == 'result':
-            return False
-        value = old.values[old.ops[definition[0]].results[definition[1]]]
-        if value.shape is None:
+        value = _defined_value(old, definition)
+        if value is None or value.shape is None:
             return False
         looks.add((value.shape, value.dtype, value.lod_level))
     return len(looks) == 1
+
+
+def _defined_value(old: Graph, definition: Definition) -> Optional[Value]:
+    if definition[0] == 'released':
+        return _defined_value(old, definition[1:])
+    if definition[0] == 'final':
+        return _defined_value(old, definition[2:])
+    if not isinstance(definition[0], int):
+        return None
+    if definition[1] != 'result':
+        return old.values[old.ops[definition[0]].results[definition[1]]]
+    region = next(r for r in old.regions if r.op == definition[0] and r.results)
+    return old.values[region.results[definition[2]][1]]
 
 
 def _check_protected(old: Graph, new: Graph, before: _Run, after: _Run) -> None:

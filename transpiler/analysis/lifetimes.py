@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
@@ -45,6 +45,7 @@ class Lifetimes:
                              for v in graph.values
                              if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
+        self._aliased = _aliased_storages(graph)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
@@ -178,7 +179,7 @@ class Lifetimes:
 
     def _protected(self, storage: int) -> bool:
         value = self._graph.values[storage]
-        return value.fed or value.fetched or value.persistable
+        return value.fed or value.fetched or value.persistable or storage in self._aliased
 
     def _hold_to_the_end(self) -> None:
         released = {
@@ -192,6 +193,12 @@ class Lifetimes:
                     continue
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
+
+
+def _aliased_storages(graph: Graph) -> FrozenSet[int]:
+    """Storages that an op of the program itself puts under two names: the executor leaves them alone."""
+    named = (v for op in graph.ops if op.facts.aliases for v in op.operands + op.results)
+    return frozenset(graph.values[v].storage for v in named if v >= 0)
 
 
 def _root(root: Dict[int, int], storage: int) -> int:

@@ -78,6 +78,7 @@ class OpFacts:
     collective: bool = False
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False
+    aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
 
     @property

@@ -11,6 +11,8 @@ from transpiler.analysis.positions import spans
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op
 from transpiler.program_desc.importer import EMPTY_TENSOR, ImportedProgram
 
+# Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
+MARKS = ('transpiler.optimized', 'transpiler.released')
 # Kinds of the ops that an emitted program may have besides those of the imported one.
 ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
 
@@ -30,9 +32,17 @@ class EmittedProgram:
     released: Set[str]
 
 
-def emit(program: ImportedProgram, graph: Graph) -> EmittedProgram:
-    """A message like that of `program`, with the order and the storages of `graph`."""
-    return _Emitter(program, graph).run()
+def emit(program: ImportedProgram, graph: Graph, mark: str = '') -> EmittedProgram:
+    """A message like that of `program`, with the order and the storages of `graph`, and with `mark` declared, if any."""
+    emitted = _Emitter(program, graph).run()
+    if mark:
+        variable = emitted.message.blocks[0].vars.add(name=mark)
+        variable.type.type = framework_pb2.VarType.RAW
+    return emitted
+
+
+def is_marked(program: ImportedProgram, mark: str) -> bool:
+    return any(v.name == mark for v in program.message.blocks[0].vars)
 
 
 def storage_names(graph: Graph) -> Dict[int, str]:

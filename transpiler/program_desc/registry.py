@@ -68,6 +68,7 @@ class OpRegistry:
             attributes |= {a.name for a in proto.attrs}
         return OpFacts(known=True,
                        random=_draws_random_numbers(desc.type, attributes),
+                       aliases=desc.type == 'share_data',
                        side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
                        collective='ring_id' in attributes,
                        in_place=self._in_place_positions(desc),

@@ -11,34 +11,33 @@ from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
 
-_UNCHANGED = 'Nothing that can be proved safe lowers the peak on this runtime; the program is unchanged.'
-
 
 def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
-                 seconds: float) -> MemoryReport:
+                 seconds: float, note: str) -> MemoryReport:
     bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
-    return MemoryReport(
-        changed=plan.changed,
-        runtime=model.value,
-        peak_bytes_before=plan.before.peak_bytes,
-        peak_bytes_after=plan.after.peak_bytes,
-        lower_bound_bytes=bound.peak_bytes,
-        resting_bytes=_resting_bytes(plan.graph, dims),
-        peak_before=repr(plan.before.peak_size()),
-        peak_after=repr(plan.after.peak_size()),
-        lower_bound=repr(bound.peak_size()),
-        peak_op=_op_text(plan.graph, plan.after.peak.op),
-        dims=dict(dims),
-        assumed=assumed,
-        peak_variables=_peak_variables(plan, dims),
-        reuses=[_reuse(plan.graph, r) for r in plan.reuses],
-        left_alone={
-            plan.graph.values[v].name: reason for v, reason in plan.left_alone.items()
-        },
-        loops=_loops(plan, dims),
-        savings=plan.savings,
-        planning_seconds=seconds,
-        note='' if plan.changed else _UNCHANGED)
+    return MemoryReport(changed=plan.changed,
+                        runtime=model.value,
+                        peak_bytes_before=plan.before.peak_bytes,
+                        peak_bytes_after=plan.after.peak_bytes,
+                        lower_bound_bytes=bound.peak_bytes,
+                        resting_bytes=_resting_bytes(plan.graph, dims),
+                        peak_before=repr(plan.before.peak_size()),
+                        peak_after=repr(plan.after.peak_size()),
+                        lower_bound=repr(bound.peak_size()),
+                        peak_op=_op_text(plan.graph, plan.after.peak.op),
+                        dims=dict(dims),
+                        assumed=assumed,
+                        peak_variables=_peak_variables(plan, dims),
+                        reuses=[_reuse(plan.graph, r) for r in plan.reuses],
+                        left_alone={
+                            plan.original.values[v].name: reason
+                            for v, reason in plan.left_alone.items()
+                            if v < len(plan.original.values)
+                        },
+                        loops=_loops(plan, dims),
+                        savings=plan.savings,
+                        planning_seconds=seconds,
+                        note=note)
 
 
 def _resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
