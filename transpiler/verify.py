@@ -283,6 +283,9 @@ def _defined_value(old: Graph, definition: Definition) -> Optional[Value]:
         return _defined_value(old, definition[1:])
     if definition[0] == 'final':
         return _defined_value(old, definition[2:])
+    if definition[0] == 'initial':
+        named = [v for v in old.values if v.name == definition[1]]
+        return named[0] if len({v.shape for v in named}) == 1 else None
     if not isinstance(definition[0], int):
         return None
     if definition[1] != 'result':
