@@ -59,6 +59,7 @@ class Plan:
     left_alone: Dict[int, str] = field(default_factory=dict)
     savings: List[Tuple[str, int]] = field(default_factory=list)
     held: FrozenSet[int] = frozenset()
+    saved_seconds: float = 0.0  # predicted, of a step, before recompute spends it
 
     @property
     def changed(self) -> bool:
@@ -160,7 +161,8 @@ class _Runner:
     def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
         context = replace(self.context,
                           reuses=list(start.reuses),
-                          left_alone=dict(start.left_alone))
+                          left_alone=dict(start.left_alone),
+                          saved_seconds=start.saved_seconds)
         graph = rewrite(start.graph.copy(), context)
         start.left_alone.update(context.left_alone)
         if _same(start.graph, graph):
@@ -172,7 +174,8 @@ class _Runner:
                        after=after,
                        reuses=context.reuses,
                        left_alone=context.left_alone,
-                       savings=start.savings + [(name, saved)])
+                       savings=start.savings + [(name, saved)],
+                       saved_seconds=context.saved_seconds)
 
 
 def _same(old: Graph, new: Graph) -> bool:
