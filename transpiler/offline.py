@@ -16,7 +16,8 @@ from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import MARKS
 from transpiler.program_desc.enclosure import enclose, is_enclosed
 from transpiler.program_desc.files import PARAMETERS, Contents, SavedProgram
-from transpiler.program_desc.importer import import_program
+from transpiler.ir import Graph
+from transpiler.program_desc.importer import ImportedProgram, import_program
 from transpiler.program_desc.predictor import fuse
 from transpiler.program_desc.shapes import is_batch
 from transpiler.report import MemoryReport
@@ -90,6 +91,9 @@ def _for_predictor(saved: SavedProgram, request: Request, onednn: bool) -> Optim
     enclosed = enclose(fused.message).SerializeToString()
     old = import_program(fused.message.SerializeToString())
     new = import_program(enclosed)
+    lines = _source_lines(import_program(saved.serialized))
+    for program in (old, new):
+        _label(program.graph, lines)
     batch_size = arguments.positive('batch_size', request.batch_size)
     dims, assumed = arguments.dim_values(new.symbols() | old.symbols(), batch_size,
                                          request.trip_count, is_batch)
@@ -100,6 +104,20 @@ def _for_predictor(saved: SavedProgram, request: Request, onednn: bool) -> Optim
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, '')
     return Optimized(enclosed, plan, dims, report, {PARAMETERS: fused.parameters})
+
+
+def _source_lines(program: ImportedProgram) -> Dict[str, str]:
+    """Source line by the name of what it made."""
+    graph = program.graph
+    return {graph.values[v].name: op.label for op in graph.walk() for v in op.writes() if op.label}
+
+
+def _label(graph: Graph, lines: Dict[str, str]) -> None:
+    """Paddle's passes drop the source line of an op; the names of its results lead back to it."""
+    for op in graph.ops:
+        found = [lines[n] for n in (graph.values[v].name for v in op.writes()) if n in lines]
+        if found and not op.regions:
+            op.label = found[0]
 
 
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:

@@ -9,11 +9,13 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
+from transpiler.report.picture import pictures
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
 
 
 def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
                  seconds: float, note: str) -> MemoryReport:
+    before, after = pictures(plan)
     bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
     return MemoryReport(changed=plan.changed,
                         runtime=model.value,
@@ -37,7 +39,9 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         loops=_loops(plan, dims),
                         savings=plan.savings,
                         planning_seconds=seconds,
-                        note=note)
+                        note=note,
+                        picture_before=before,
+                        picture_after=after)
 
 
 def _resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
