@@ -248,8 +248,10 @@ def _rename_all(written: List[Tuple[Path, Path]]) -> None:
         for backup, path in saved:
             os.replace(str(backup), str(path))
         raise
-    for backup, _ in saved:
-        _remove(backup)
+    finally:
+        # A rename onto another link to the same file does nothing, so that a backup may still be there.
+        for backup, _ in saved:
+            _remove(backup)
 
 
 def _remove(path: Path) -> None:
