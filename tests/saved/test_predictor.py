@@ -13,7 +13,9 @@ from tests.saved.programs import contents, save_benchmark, save_tiny
 from transpiler.decision import Request
 from transpiler.offline import optimize_saved
 from transpiler.planner import PlanOptions
+from transpiler.program_desc.enclosure import enclose
 from transpiler.program_desc.files import read_program, write_program
+from transpiler.program_desc.predictor import fuse
 from transpiler.program_desc.running import SETTINGS, RunSpec, run, run_apart
 
 MODELS = ('resnet50', 'mobilenet_v2', 'densenet121', 'inception_v3', 'transformer', 'lstm', 'demo')
@@ -71,7 +73,8 @@ def test_no_name_is_written_twice(tiny):
     out, _ = optimized(tiny)
     message = framework_pb2.ProgramDesc.FromString(Path(out + '.pdmodel').read_bytes())
     written = [
-        n for b in message.blocks[1:] for op in b.ops for s in op.outputs for n in s.arguments
+        n for b in message.blocks[1:] for op in b.ops
+        if op.type != 'conditional_block_infer' for s in op.outputs for n in s.arguments
     ]
     assert len(written) == len(set(written)) > 0
 
@@ -151,3 +154,24 @@ def test_an_old_model_directory_is_optimised(tiny, tmp_path):
     feed = str(tiny) + '.npz'
     assert run(RunSpec(str(tmp_path / 'new'), feed)).digests == run(RunSpec(str(tiny),
                                                                             feed)).digests
+
+
+def test_the_ops_and_their_order_are_those_of_paddles_passes(tiny):
+    fused = fuse(read_program(str(tiny)), onednn=True).message
+    enclosed = enclose(fused)
+    inside = [op for op in _flat(enclosed, enclosed.blocks[1])]
+    assert [_plain(op) for op in inside
+           ] == [_plain(op) for op in fused.blocks[0].ops if op.type not in ('feed', 'fetch')]
+
+
+def _flat(message, block):
+    for op in block.ops:
+        if op.type == 'conditional_block_infer':
+            yield from _flat(message, message.blocks[op.attrs[0].block_idx])
+        else:
+            yield op
+
+
+def _plain(op):
+    attributes = [a.SerializeToString() for a in op.attrs if 'CACHE_RUNTIME' not in a.name]
+    return op.type, str(op.inputs), str(op.outputs), attributes

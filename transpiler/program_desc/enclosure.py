@@ -4,13 +4,18 @@ Paddle Inference rewrites the main block of what it loads with passes that assum
 holds every variable of the main block for ever. A block that an operator runs is left alone by those passes, its
 variables are freed after their last use, and its ops run in program order. Nothing in it reuses a name, so there is
 nothing that a pass could misread. The condition is always true.
+
+Where two kernels want different layouts, the runtime converts an operand and keeps the copy as long as the scope
+of the op. So each op has a block, and thereby a scope, of its own within the block of all.
 """
 
 from __future__ import annotations
 
-from typing import Iterable, List
+from typing import Iterable, List, Set
 
 from paddle.base.proto import framework_pb2
+
+from transpiler.program_desc.registry import EMPTY_NAME
 
 CONDITION = 'transpiler.always'
 _SCOPE = 'transpiler.scope'
@@ -44,7 +49,9 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
     for block in result.blocks[1:]:
         _renumber(block.ops)
     main.ops.extend(op for op in old.ops if op.type == 'feed')
-    main.ops.extend([_always(main), _run_block(main, inner)])
+    outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
+    main.ops.extend([_always(main), _run_block(main, inner, outside, _SCOPE)])
+    _separate(result, inner)
     main.ops.extend(op for op in old.ops if op.type in _ENDS[1:])
     return result
 
@@ -84,19 +91,34 @@ def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
     return op
 
 
-def _run_block(main: framework_pb2.BlockDesc,
-               inner: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
-    main.vars.add(name=_SCOPE).type.type = framework_pb2.VarType.STEP_SCOPES
-    outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
+def _run_block(parent: framework_pb2.BlockDesc, inner: framework_pb2.BlockDesc, outside: Set[str],
+               scope: str) -> framework_pb2.OpDesc:
+    """The op of `parent` that runs `inner`, which reads and writes the variables `outside` of it."""
+    parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
     written = {n for op in inner.ops for s in op.outputs for n in s.arguments}
     op = framework_pb2.OpDesc(type='conditional_block_infer')
     op.inputs.add(parameter='Cond', arguments=[CONDITION])
-    op.inputs.add(parameter='Input', arguments=sorted(outside - written - {CONDITION}))
+    op.inputs.add(parameter='Input', arguments=sorted(outside - written))
     op.outputs.add(parameter='Out', arguments=sorted(outside & written))
-    op.outputs.add(parameter='Scope', arguments=[_SCOPE])
+    op.outputs.add(parameter='Scope', arguments=[scope])
     op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner.idx)
     op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
     return op
+
+
+def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc) -> None:
+    """Gives each op of `block` a block of its own, but those that run blocks already."""
+    ops = []
+    for index, op in enumerate(block.ops):
+        if any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs):
+            ops.append(framework_pb2.OpDesc.FromString(op.SerializeToString()))
+            continue
+        own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
+        own.ops.add().CopyFrom(op)
+        named = set(_names([op])) - {EMPTY_NAME}
+        ops.append(_run_block(block, own, named, f'{_SCOPE}.{index}'))
+    del block.ops[:]
+    block.ops.extend(ops)
 
 
 def _names(ops: Iterable[framework_pb2.OpDesc]) -> List[str]:

@@ -7,7 +7,7 @@ from typing import Dict, List, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import Graph, Region, RegionKind
+from transpiler.ir import Graph, Op, Region, RegionKind
 from transpiler.planner import Plan
 
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
@@ -75,13 +75,28 @@ def pictures(plan: Plan) -> Tuple[Picture, Picture]:
                                                                     plan.after).picture()
 
 
+def makers(graph: Graph) -> Dict[int, int]:
+    """The op that writes each value first; the one inside a region rather than the one that runs the region."""
+    ops = list(graph.walk())
+    plain, running = ([op for op in ops if bool(op.regions) is runs] for runs in (False, True))
+    return {v: op.id for op in running[::-1] + plain[::-1] for v in op.writes()}
+
+
+def doing_op(graph: Graph, op: int) -> Op:
+    """`op`, or the only op of the region that it runs: what a reader knows it by."""
+    found = graph.ops[op]
+    while len(found.regions) == 1 and len(graph.regions[found.regions[0]].ops) == 1:
+        found = graph.ops[graph.regions[found.regions[0]].ops[0]]
+    return found
+
+
 class _Drawing:
 
     def __init__(self, graph: Graph, timeline: Timeline) -> None:
         self._graph = graph
         self._timeline = timeline
         self._step = {point.op: i for i, point in enumerate(timeline.points)}
-        self._makers = {v: op.id for op in reversed(list(graph.walk())) for v in op.writes()}
+        self._makers = makers(graph)
         self._members: Dict[int, List[int]] = {}
         for value in graph.values:
             self._members.setdefault(value.storage, []).append(value.id)
@@ -89,7 +104,7 @@ class _Drawing:
 
     def picture(self) -> Picture:
         points = self._timeline.points
-        ops = [self._graph.ops[p.op] for p in points]
+        ops = [doing_op(self._graph, p.op) for p in points]
         bars: List[Bar] = []
         for region in self._graph.regions:
             if region.ops and region.ops[0] in self._step:
