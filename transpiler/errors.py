@@ -33,3 +33,7 @@ class VerificationError(TranspilerError):
 
 class MemoryBudgetError(TranspilerError):
     """No plan fits into the budget."""
+
+
+class SavedFileError(TranspilerError):
+    """A saved program cannot be read, or the new one cannot be written. Nothing was written."""
