@@ -10,9 +10,8 @@ import functools
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import click
 from rich.console import Console

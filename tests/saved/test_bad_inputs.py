@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Callable, List, Tuple
+from typing import Callable, List
 
 import numpy as np
 import pytest

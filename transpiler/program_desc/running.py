@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import paddle
 from paddle.base import core
+from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
 from transpiler.program_desc.files import SavedProgram, read_program
@@ -166,7 +167,7 @@ def _fill_state(saved: SavedProgram, scope: Any, given: Dict[str, Any]) -> List[
     """Every persistable tensor with its saved value, or with small positive numbers drawn by its name."""
     names = []
     for variable in saved.message.blocks[0].vars:
-        if not variable.persistable or variable.type.type != 7:
+        if not variable.persistable or variable.type.type != framework_pb2.VarType.LOD_TENSOR:
             continue
         tensor = variable.type.lod_tensor.tensor
         shape = [max(1, d) for d in tensor.dims]
