@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Union
 
 from transpiler import arguments
-from transpiler.planner import Plan, PlanOptions, Sequences, plan
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.errors import VerificationError
+from transpiler.planner import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
-from transpiler.program_desc.importer import import_program
+from transpiler.program_desc.importer import ImportedProgram, import_program
 from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
@@ -47,7 +49,7 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     """Plans a program; `merged` are names whose contents an earlier rewrite gave up.
 
     Raises:
-        TranspilerError: bad arguments, or a rewrite that could not be proved equal.
+        TranspilerError: bad arguments.
     """
     started = time.perf_counter()
     fetched = arguments.names_of('fetch_list', request.fetch_list)
@@ -60,11 +62,32 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
     done = is_marked(program, mark)
-    decided = plan(program.graph, model, dims, options, () if done else sequences)
-    emitted = None
-    if decided.changed:
+    proved = _proved(program, model, dims, options, () if done else sequences, mark)
+    note = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
+    report = build_report(proved.plan, model, dims, assumed, time.perf_counter() - started, note)
+    return Decision(proved.plan, dims, report, proved.emitted)
+
+
+@dataclass(frozen=True)
+class _Proved:
+    plan: Plan
+    emitted: Optional[EmittedProgram]
+    note: str
+
+
+def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, int],
+            options: PlanOptions, sequences: Sequences, mark: str) -> _Proved:
+    """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried."""
+    note = ''
+    for allowed in simpler_and_simpler(sequences):
+        decided = plan(program.graph, model, dims, options, allowed)
+        if not decided.changed:
+            return _Proved(decided, None, note)
         emitted = emit(program, decided.graph, mark, decided.held)
-        check_emitted(program, emitted)
-    note = '' if decided.changed else _ALREADY if done else _NOTHING_HELPS
-    report = build_report(decided, model, dims, assumed, time.perf_counter() - started, note)
-    return Decision(decided, dims, report, emitted)
+        try:
+            check_emitted(program, emitted)
+        except VerificationError as error:
+            note = f'A better plan was dropped, because it could not be proved equal: {error}.'
+        else:
+            return _Proved(decided, emitted, note)
+    raise AssertionError('the last plan tried changes nothing')

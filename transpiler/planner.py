@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -41,6 +41,14 @@ OPTIMIZE: Sequences = tuple(loops + order + rest
 RELEASE_ONLY: Sequences = ((_RELEASE,),)
 # What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
 _AGAINST_LAG: Sequences = ((_REUSE,), (_IN_PLACE, _REUSE), (_PROMPT,), (_REUSE, _PROMPT))
+
+
+def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:
+    """`sequences`, then without the passes that move ops, then without those that add them, then none."""
+    yield sequences
+    yield tuple(s for s in sequences if _SCHEDULE not in s)
+    yield tuple(s for s in sequences if not {_SCHEDULE, _RECOMPUTE, _COPIES}.intersection(s))
+    yield ()
 
 
 @dataclass
