@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import paddle
 import paddle.nn.functional as F
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.harness import (Case, Mode, WITHOUT_INPLACE, assert_same_bytes, new_programs, run_case)
@@ -364,6 +364,7 @@ def every(count: int) -> Callable[[Callable], Callable]:
                     deadline=None,
                     derandomize=True,
                     database=None,
+                    phases=(Phase.explicit, Phase.generate),
                     suppress_health_check=list(HealthCheck))
 
 

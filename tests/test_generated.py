@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Set, Tuple
 
-from hypothesis import given
+from hypothesis import given, reject
 
 from tests.generated import BLOCKS_OF, LAYERS, OPTIMIZERS, Generated, Recipe, build, drawn, every, recipes
-from tests.harness import assert_same_bytes, fingerprint, run_case
+from tests.harness import Case, Outcome, assert_same_bytes, fingerprint, run_case
 
 STEPS = 2
 
@@ -29,8 +29,17 @@ def _assert_equal_bytes(recipe: Recipe, **options: Any) -> None:
     _optimise(recipe, optimised, **options)
     # Skipped names must have kept their values as well, so they are fetched, at no word to the optimizer.
     shown = sorted(set(plain.case.fetch) | set(plain.skip))
-    assert_same_bytes(run_case(replace(plain.case, fetch=shown), steps=STEPS, mode=recipe.mode),
-                      run_case(replace(optimised.case, fetch=shown), steps=STEPS, mode=recipe.mode))
+    before = _untouched(replace(plain.case, fetch=shown), recipe)
+    after = run_case(replace(optimised.case, fetch=shown), steps=STEPS, mode=recipe.mode)
+    assert_same_bytes(before, after)
+
+
+def _untouched(case: Case, recipe: Recipe) -> Outcome:
+    """The run of the plain program. Paddle 2.6.2 rejects some gradients of nested blocks: there is nothing to compare."""
+    try:
+        return run_case(case, steps=STEPS, mode=recipe.mode)
+    except RuntimeError:
+        reject()
 
 
 @every(300)

@@ -35,8 +35,10 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
     for at, op in enumerate(old_ops):
-        if op in shared:
-            operands, results = zip(*shared[op])
+        # A value that is not released keeps its contents: somebody may fetch it.
+        pairs = [pair for pair in shared.get(op, ()) if pair[0] in dying.get(at, ())]
+        if pairs:
+            operands, results = zip(*pairs)
             _add(graph, SHARE, operands, results)
         graph.regions[0].ops.append(op)
         if at in dying:
