@@ -1,6 +1,7 @@
 """Memory optimizer for PaddlePaddle static-graph programs."""
 
 from transpiler.api import memory_optimize, release_memory
+from transpiler.assignment import pack
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
                                MergedVariableError, TranspilerError, UnknownVariableError,
                                UnsupportedPaddleError, VerificationError)
@@ -9,5 +10,5 @@ from transpiler.report import MemoryReport
 __all__ = [
     'InvalidArgumentError', 'InvalidProgramError', 'MemoryBudgetError', 'MemoryReport',
     'MergedVariableError', 'TranspilerError', 'UnknownVariableError', 'UnsupportedPaddleError',
-    'VerificationError', 'memory_optimize', 'release_memory'
+    'VerificationError', 'memory_optimize', 'pack', 'release_memory'
 ]
