@@ -33,7 +33,9 @@ def optimize(program: TrainingProgram, config: DemoConfig):
     """The one line that this demo is about; returns the report."""
     # Imported here so that the demo's pieces also work where only the plain program is wanted.
     from transpiler import memory_optimize
-    return memory_optimize(program.main, fetch_list=[program.loss], batch_size=config.batch_size,
+    return memory_optimize(program.main,
+                           fetch_list=[program.loss],
+                           batch_size=config.batch_size,
                            trip_count=config.model.target_length)
 
 
