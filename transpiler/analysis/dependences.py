@@ -1,0 +1,150 @@
+"""Which ops of a region must stay behind which, whatever their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
+
+from transpiler.ir import Graph, Op, RegionKind
+
+# These make two names share memory without saying so to the executor, which tracks names: an order that respects all
+# names may still be wrong, so regions that contain one keep theirs.
+_ALIASING = frozenset({'share_buffer', 'share_data', 'coalesce_tensor'})
+
+
+@dataclass
+class Dependences:
+    """Direct dependences among the ops of one region, by index in its op list at the time of the call.
+
+    `before[i]` are the ops that must run before op i, `after[i]` those that must run after it; both sorted. The given
+    order is always one of the valid orders: `before[i]` holds indices below i only.
+    """
+
+    ops: List[int]
+    before: List[List[int]]
+    after: List[List[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.after = successors(self.before)
+
+    def allows(self, order: Iterable[int]) -> bool:
+        """Whether `order` (indices) has every op once, and each after all that it depends on."""
+        position = {op: at for at, op in enumerate(order)}
+        if sorted(position) != list(range(len(self.ops))):
+            return False
+        return all(position[p] < position[i] for i, ps in enumerate(self.before) for p in ps)
+
+
+def dependences(graph: Graph, region: int) -> Dependences:
+    """The dependences among the ops of `region`.
+
+    - by storage: a read stays behind the write before it, a write behind the reads and the write before it. A read of
+      the shape alone is a read: the writer after it may change the shape;
+    - an op with regions reads and writes what its nested ops read and write outside them;
+    - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
+    - nothing moves across an op whose rules are unknown;
+    - the op of a gradient region stays behind the op of its forward region.
+    """
+    ops = list(graph.regions[region].ops)
+    if any(graph.ops[op].kind in _ALIASING for op in ops):
+        return Dependences(ops, [[i - 1] if i else [] for i in range(len(ops))])
+    return Dependences(ops, _Hazards(graph).before([graph.ops[op] for op in ops]))
+
+
+def accesses(graph: Graph, op: Op) -> Tuple[Set[int], Set[int]]:
+    """Storages that `op` reads, and storages that it writes, those of its nested ops outside its regions included."""
+    reads = {graph.values[v].storage for v in op.reads()}
+    writes = {graph.values[v].storage for v in op.writes()}
+    inside = _regions_inside(graph, op)
+    for region in map(graph.regions.__getitem__, inside):
+        reads.update(graph.values[outer].storage for outer, _ in region.arguments)
+        writes.update(graph.values[outer].storage for _, outer in region.results)
+    for inner in graph.inside(op):
+        opaque = graph.regions[inner.region].kind is RegionKind.OPAQUE or not inner.facts.known
+        for values, found in ((inner.reads(), writes if opaque else reads), (inner.writes(),
+                                                                             writes)):
+            found.update(
+                graph.values[v].storage for v in values if graph.values[v].region not in inside)
+    return reads, writes
+
+
+def is_ordered(graph: Graph, op: Op) -> bool:
+    """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
+    return op.facts.ordered or any(inner.facts.ordered for inner in graph.inside(op))
+
+
+def successors(before: List[List[int]]) -> List[List[int]]:
+    after: List[List[int]] = [[] for _ in before]
+    for op, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(op)
+    return after
+
+
+def ancestors(before: List[List[int]]) -> List[int]:
+    """All that must run before each op, as bit sets. O(edges * ops / 64)."""
+    found: List[int] = []
+    for earlier in before:
+        mask = 0
+        for other in earlier:
+            mask |= found[other] | 1 << other
+        found.append(mask)
+    return found
+
+
+class _Hazards:
+    """One walk over the ops of a region in the given order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._writer: Dict[int, int] = {}  # storage -> the last op that wrote it
+        self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
+
+    def before(self, ops: List[Op]) -> List[List[int]]:
+        found: List[List[int]] = []
+        index = {op.id: i for i, op in enumerate(ops)}
+        last_ordered = last_unknown = -1
+        for i, op in enumerate(ops):
+            earlier = self._by_storage(i, op)
+            earlier.update(self._forward_ops(op, index))
+            if is_ordered(self._graph, op):
+                earlier.add(last_ordered)
+                last_ordered = i
+            earlier.add(last_unknown)
+            if not op.facts.known:
+                earlier.update(range(last_unknown + 1, i))
+                last_unknown = i
+            earlier.discard(-1)
+            found.append(sorted(earlier))
+        return found
+
+    def _by_storage(self, i: int, op: Op) -> Set[int]:
+        reads, writes = accesses(self._graph, op)
+        earlier = {self._writer.get(s, -1) for s in reads | writes}
+        for storage in writes:
+            earlier.update(self._readers.pop(storage, ()))
+            self._writer[storage] = i
+        for storage in reads - writes:
+            self._readers.setdefault(storage, []).append(i)
+        return earlier
+
+    def _forward_ops(self, op: Op, index: Dict[int, int]) -> Iterable[int]:
+        for region in op.regions:
+            forward = self._graph.regions[region].forward
+            if forward >= 0:
+                yield index.get(self._graph.regions[forward].op, -1)
+
+
+def _regions_inside(graph: Graph, op: Op) -> FrozenSet[int]:
+    """Regions nested in `op`, at any depth, and the forward regions whose scope they continue."""
+    found: Set[int] = set()
+    pending = list(op.regions)
+    while pending:
+        region = pending.pop()
+        if region in found:
+            continue
+        found.add(region)
+        if graph.regions[region].forward >= 0:
+            found.add(graph.regions[region].forward)
+        pending += [r for inner in graph.region_ops(region) for r in inner.regions]
+    return frozenset(found)

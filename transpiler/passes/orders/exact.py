@@ -1,0 +1,153 @@
+"""Optimal orders of small problems, and of windows of larger ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from transpiler.passes.orders.problem import Order, Problem
+from transpiler.passes.orders.simulator import Simulator, peak_bytes, profile
+
+SMALL = 18  # ops up to which a region is searched as a whole
+WINDOW = 14
+_MOST_STATES = 60_000
+_MOST_WINDOW_STATES = 3_000
+_MOST_WINDOWS = 48
+
+
+@dataclass(frozen=True)
+class _State:
+    """The best way found to have run a set of ops: its peak, the bytes alive after it, its last op."""
+
+    peak: int
+    live: int
+    last: int
+
+
+def optimal_order(problem: Problem,
+                  below: Optional[int] = None,
+                  most_states: int = _MOST_STATES) -> Optional[Order]:
+    """An order of least peak, by dynamic programming over downsets (Serenity: Ahn et al. 2020).
+
+    What exists after a set of ops ran, and what each further op costs, does not depend on the order in which the set
+    ran; so of all the ways to run a set only the one of least peak counts.
+
+    Args:
+        problem: up to about 20 ops.
+        below: only orders of a peak below this count.
+        most_states: the search gives up when a level of it has more sets.
+
+    Returns:
+        None if there is no such order, or the search gave up.
+    """
+    search = _Search(problem, float('inf') if below is None else below)
+    levels: List[Dict[int, _State]] = [{0: _State(0, Simulator(problem).live, -1)}]
+    for _ in range(len(problem)):
+        levels.append(search.next_level(levels[-1]))
+        if not levels[-1] or len(levels[-1]) > most_states:
+            return None
+    return _walk_back(levels)
+
+
+def optimal_if_small(problem: Problem) -> Order:
+    """The optimal order if the problem is small enough; else the given one."""
+    order = list(range(len(problem)))
+    if not 1 < len(problem) <= SMALL:
+        return order
+    return optimal_order(problem, below=peak_bytes(problem, order)) or order
+
+
+def improve_windows(problem: Problem, order: Sequence[int]) -> Order:
+    """`order`, with windows around its peak put into their optimal order for as long as that lowers the peak.
+
+    The first op of a window, its last, or its middle is the peak; what exists before and after a window does not
+    depend on the order inside.
+    """
+    best = list(order)
+    for _ in range(_MOST_WINDOWS):
+        bytes_at = profile(problem, best)
+        peak = max(bytes_at, default=0)
+        at = bytes_at.index(peak) if bytes_at else 0
+        for start in (at - WINDOW // 2, at - WINDOW + 1, at):
+            better = _better_window(problem, best, max(0, start))
+            if better is not None:
+                best = better
+                break
+        else:
+            return best
+    return best
+
+
+def _better_window(problem: Problem, order: Order, start: int) -> Optional[Order]:
+    stop = min(len(order), start + WINDOW)
+    window = problem.window(order, start, stop)
+    found = optimal_order(window,
+                          below=peak_bytes(window, range(len(window))),
+                          most_states=_MOST_WINDOW_STATES)
+    if found is None:
+        return None
+    return order[:start] + [order[start + i] for i in found] + order[stop:]
+
+
+class _Search:
+
+    def __init__(self, problem: Problem, below: float) -> None:
+        self._problem = problem
+        self._below = below
+        self._needs = [_mask(ops) for ops in problem.before]
+        self._users = [_mask(ops) for ops in problem.users]
+
+    def next_level(self, level: Dict[int, _State]) -> Dict[int, _State]:
+        """The sets of one op more."""
+        found: Dict[int, _State] = {}
+        for done, state in level.items():
+            for op, needs in enumerate(self._needs):
+                if done >> op & 1 or needs & done != needs:
+                    continue
+                during, added = self._cost(op, done)
+                peak = max(state.peak, state.live + during)
+                if peak >= self._below:
+                    continue
+                after = done | 1 << op
+                if after not in found or peak < found[after].peak:
+                    found[after] = _State(peak, state.live + added, op)
+        return found
+
+    def _cost(self, op: int, done: int) -> Tuple[int, int]:
+        """As `Simulator.cost`, after the ops of `done`."""
+        problem = self._problem
+        here = 1 << op
+        starts = ends = 0
+        born, dying = set(), set()
+        for cell in problem.touches[op]:
+            users = self._users[cell]
+            if not problem.from_start[cell] and not users & done:
+                starts += problem.sizes[cell]
+                born.add(cell)
+            if users & ~done == here:
+                dying.add(cell)
+                ends += 0 if problem.to_end[cell] else problem.sizes[cell]
+        for source, target in problem.pairs[op]:
+            if source in dying and target in born:
+                starts, ends = starts - problem.sizes[target], ends - problem.sizes[target]
+                dying.discard(source)
+                born.discard(target)
+        kept = problem.leaves[op] - problem.collects[op]
+        return starts + problem.transient[op], starts - ends + kept
+
+
+def _walk_back(levels: List[Dict[int, _State]]) -> Order:
+    (done, _), = levels[-1].items()
+    order: Order = []
+    for level in reversed(levels[1:]):
+        op = level[done].last
+        order.append(op)
+        done &= ~(1 << op)
+    return order[::-1]
+
+
+def _mask(ops: Sequence[int]) -> int:
+    mask = 0
+    for op in ops:
+        mask |= 1 << op
+    return mask

@@ -1,0 +1,214 @@
+"""The heuristics. Each is a pure function with one signature, `(problem) -> order`; O((ops + touches) log ops)."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Callable, Dict, Iterator, List, Tuple
+
+from transpiler.passes.orders.problem import Order, Problem
+from transpiler.passes.orders.simulator import Simulator
+
+Heuristic = Callable[[Problem], Order]
+
+
+def given(problem: Problem) -> Order:
+    """The order as it is."""
+    return list(range(len(problem)))
+
+
+def longest_path_first(problem: Problem) -> Order:
+    """Ready ops by the length of the longest path from them to the end (memonger: Chen et al. 2016, Caffe2)."""
+    height = [1] * len(problem)
+    for op in range(len(problem) - 1, -1, -1):
+        height[op] += max((height[other] for other in problem.after[op]), default=0)
+    return by_priority(problem, [(-h,) for h in height])
+
+
+def updates_early(problem: Problem) -> Order:
+    """The given order, but ops that make nothing run as soon as they can.
+
+    Those are mostly parameter updates, which then end the lives of their gradients at once (LOMO, Lv et al. 2023, and
+    the fused optimizers of PyTorch do the same inside backward).
+    """
+    made = bytes_made(problem)
+    return by_priority(problem, [(1 if made[op] else 0,) for op in range(len(problem))])
+
+
+def release_early(problem: Problem) -> Order:
+    """The given order, but a ready op that adds no memory, all in all, runs at once."""
+    return _by_cost(problem, lambda during, added: (0, added) if added <= 0 else (1, 0))
+
+
+def memory_greedy(problem: Problem) -> Order:
+    """Ready ops by what they add for good, then by what they need while they run (list scheduling)."""
+    return _by_cost(problem, lambda during, added: (added, during))
+
+
+def allocate_late(problem: Problem) -> Order:
+    """Every op as close before its first reader as it can be: `release_early`, seen backwards in time."""
+    return backwards(release_early, problem)
+
+
+def greedy_from_the_end(problem: Problem) -> Order:
+    """Memory-greedy list scheduling, backwards in time."""
+    return backwards(memory_greedy, problem)
+
+
+def sums_together(problem: Problem) -> Order:
+    """What a sum adds up is made right before it, and what it frees is freed right after.
+
+    A gradient that several ops contribute to is made of parts that lie far apart in the given order, each of them
+    alive until the sum.
+    """
+    late = allocate_late(problem)
+    return _then(release_early, problem, late)
+
+
+def heaviest_subtree_first(problem: Problem) -> Order:
+    """Depth first from the ends; the operand whose making needs most above what it leaves goes first.
+
+    Optimal on trees (Sethi and Ullman 1970, Liu 1987), a heuristic elsewhere.
+    """
+    need, left = [0] * len(problem), bytes_made(problem)
+    visiting: List[Order] = []
+    for op, earlier in enumerate(problem.before):
+        ranked = sorted(earlier, key=lambda other: (left[other] - need[other], other))
+        held = most = 0
+        for other in ranked:
+            most = max(most, held + need[other])
+            held += left[other]
+        need[op] = max(most, held + left[op] + problem.transient[op])
+        visiting.append(ranked)
+    return _post_order(problem, visiting)
+
+
+def depth_first(problem: Problem) -> Order:
+    """Depth first from the ends, in the given order; then what frees memory early."""
+    return _then(release_early, problem, _post_order(problem, problem.before))
+
+
+HEURISTICS: Dict[str, Heuristic] = {
+    'given': given,
+    'updates early': updates_early,
+    'release early': release_early,
+    'allocate late': allocate_late,
+    'sums together': sums_together,
+    'memory-greedy': memory_greedy,
+    'greedy from the end': greedy_from_the_end,
+    'heaviest subtree first': heaviest_subtree_first,
+    'depth first': depth_first,
+    'longest path first': longest_path_first,
+}
+
+
+def bytes_made(problem: Problem) -> List[int]:
+    """For each op, bytes of the cells that it is the first to touch in the given order."""
+    made = [0] * len(problem)
+    for cell, users in enumerate(problem.users):
+        if users and not problem.from_start[cell]:
+            made[users[0]] += problem.sizes[cell]
+    return made
+
+
+def by_priority(problem: Problem, priority: List[Tuple]) -> Order:
+    """The ready op with the smallest priority first, then the given order (Kahn's algorithm with a heap)."""
+    missing = [len(ops) for ops in problem.before]
+    ready = [(priority[op], op) for op, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order: Order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for other in problem.after[op]:
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, (priority[other], other))
+    return order
+
+
+def backwards(heuristic: Heuristic, problem: Problem) -> Order:
+    """`heuristic` applied to the problem with time reversed."""
+    last = len(problem) - 1
+    return [last - op for op in reversed(heuristic(problem.mirrored()))]
+
+
+def _then(heuristic: Heuristic, problem: Problem, first: Order) -> Order:
+    """`heuristic` with `first` as the given order."""
+    return [first[at] for at in heuristic(problem.renumbered(first))]
+
+
+def _by_cost(problem: Problem, rank: Callable[[int, int], Tuple]) -> Order:
+    """The ready op with the smallest rank of its cost at that moment, then the given order."""
+    return _CostHeap(problem, rank).run()
+
+
+class _CostHeap:
+    """Ready ops by rank. A cost changes only when an op becomes the only one left for a cell, or a cell comes into
+    being; so ranks are renewed op by op, and old heap entries skipped."""
+
+    def __init__(self, problem: Problem, rank: Callable[[int, int], Tuple]) -> None:
+        self._problem = problem
+        self._rank = rank
+        self._simulator = Simulator(problem)
+        self._missing = [len(ops) for ops in problem.before]
+        self._left = [sum(users) for users in problem.users]  # sum of the ops still to touch it
+        self._entry: Dict[int, Tuple] = {}  # ready op -> its entry in force
+        self._heap: List[Tuple] = []
+
+    def run(self) -> Order:
+        for op, count in enumerate(self._missing):
+            if not count:
+                self._offer(op)
+        order: Order = []
+        while self._heap:
+            entry = heapq.heappop(self._heap)
+            op = entry[-1]
+            if self._entry.get(op) == entry:
+                del self._entry[op]
+                order.append(op)
+                self._run(op)
+        return order
+
+    def _run(self, op: int) -> None:
+        born = [c for c in self._problem.touches[op] if not self._simulator.exists[c]]
+        self._simulator.run(op)
+        for other in self._problem.after[op]:
+            self._missing[other] -= 1
+            if not self._missing[other]:
+                self._offer(other)
+        for cell in self._problem.touches[op]:
+            self._left[cell] -= op
+            if self._simulator.remaining[cell] == 1:
+                self._renew(self._left[cell])
+        for cell in born:
+            for other in self._problem.users[cell]:
+                self._renew(other)
+
+    def _renew(self, op: int) -> None:
+        if op in self._entry:
+            self._offer(op)
+
+    def _offer(self, op: int) -> None:
+        entry = (*self._rank(*self._simulator.cost(op)), op)
+        if self._entry.get(op) != entry:
+            self._entry[op] = entry
+            heapq.heappush(self._heap, entry)
+
+
+def _post_order(problem: Problem, visiting: List[Order]) -> Order:
+    """Each op after its predecessors, visited in the order of `visiting`; from the ops that nobody waits for."""
+    done = [False] * len(problem)
+    order: Order = []
+    for root in (op for op, later in enumerate(problem.after) if not later):
+        stack: List[Tuple[int, Iterator[int]]] = [(root, iter(visiting[root]))]
+        while stack:
+            op, rest = stack[-1]
+            following = next((other for other in rest if not done[other]), None)
+            if following is not None:
+                stack.append((following, iter(visiting[following])))
+                continue
+            stack.pop()
+            if not done[op]:
+                done[op] = True
+                order.append(op)
+    return order

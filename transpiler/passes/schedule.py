@@ -1,0 +1,64 @@
+"""Scheduling: an order of the ops of each region that needs less memory.
+
+Needs: nothing. Keeps: ops and storages; all dependences. Changes: the order of ops inside their regions. The order only
+holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, Mapping
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext
+from transpiler.passes.orders.exact import improve_windows, optimal_if_small
+from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic
+from transpiler.passes.orders.problem import Order, Problem, region_problem
+from transpiler.passes.orders.simulator import peak_bytes
+
+CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An order, the name of what found it, and its peak in bytes above what exists outside of the region."""
+
+    order: Order
+    name: str
+    peak: int
+
+
+def best_order(problem: Problem, candidates: Mapping[str, Heuristic] = CANDIDATES) -> Choice:
+    """The order of the lowest peak; the given one unless another is strictly better."""
+    order = list(range(len(problem)))
+    best = Choice(order, 'given', peak_bytes(problem, order))
+    for name, heuristic in candidates.items():
+        order = heuristic(problem)
+        peak = peak_bytes(problem, order)
+        if peak < best.peak:
+            best = Choice(order, name, peak)
+    polished = improve_windows(problem, best.order)
+    peak = peak_bytes(problem, polished)
+    return Choice(polished, f'{best.name}, windows', peak) if peak < best.peak else best
+
+
+def schedule(graph: Graph, context: PassContext) -> Graph:
+    """Reorders every region, inner ones first, for the collecting runtime."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    peaks: Dict[int, int] = {}
+    for region in _inner_first(graph):
+        problem = region_problem(graph, region, timeline, peaks)
+        choice = best_order(problem)
+        peaks[region] = choice.peak
+        given = graph.regions[region].ops
+        graph.regions[region].ops = [given[i] for i in choice.order]
+    return graph
+
+
+def _inner_first(graph: Graph, region: int = 0) -> Iterator[int]:
+    for op in graph.region_ops(region):
+        for inner in op.regions:
+            yield from _inner_first(graph, inner)
+    yield region
