@@ -32,7 +32,8 @@ def memory_optimize(input_program: Any,
                     trip_count: Union[None, int, Mapping[int, int]] = None,
                     runtime: str = 'auto',
                     recompute: Union[str, bool] = 'auto',
-                    max_overhead: float = 0.10) -> MemoryReport:
+                    max_overhead: float = 0.10,
+                    parallel: bool = False) -> MemoryReport:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
     Args:
@@ -51,6 +52,8 @@ def memory_optimize(input_program: Any,
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
             False nothing.
         max_overhead: a share of the step time.
+        parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
+            where that adds no dependence; so the saving is smaller.
 
     Returns:
         What was predicted and done. `changed` is False if nothing lowers the peak.
@@ -63,7 +66,8 @@ def memory_optimize(input_program: Any,
     options = PlanOptions(arguments.check_level(level),
                           arguments.check_flag('skip_grads', skip_grads),
                           arguments.recompute_mode(recompute),
-                          arguments.share('max_overhead', max_overhead))
+                          arguments.share('max_overhead', max_overhead),
+                          arguments.check_flag('parallel', parallel))
     request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
     report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
     if print_log:
@@ -113,7 +117,7 @@ def _rewrite(target: Any, request: _Request, sequences: Sequences, options: Plan
     done = is_marked(program, mark)
     decided = plan(program.graph, model, dims, options, () if done else sequences)
     if decided.changed:
-        emitted = emit(program, decided.graph, mark)
+        emitted = emit(program, decided.graph, mark, decided.held)
         check_emitted(program, emitted)
         live_program.replace_contents(target, emitted)
     note = '' if decided.changed else _ALREADY if done else _NOTHING_HELPS

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
+from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_storages
+from transpiler.passes.schedule import schedule
 
 Pass = Callable[[Graph, PassContext], Graph]
+NamedPass = Tuple[str, Pass]
 
-_IN_PLACE: Tuple[str, Pass] = ('in-place', coalesce_in_place)
-_REUSE: Tuple[str, Pass] = ('reuse', reuse_storages)
-_COPIES: Tuple[str, Pass] = ('loop-invariant copies', drop_invariant_copies)
-_UNREAD: Tuple[str, Pass] = ('unread loop copies', drop_unread_copies)
-_RECOMPUTE: Tuple[str, Pass] = ('recompute', recompute_in_regions)
-_RELEASE: Tuple[str, Pass] = ('release', release_storages)
-Sequences = Tuple[Tuple[Tuple[str, Pass], ...], ...]
+_SCHEDULE: NamedPass = ('schedule', schedule)
+_IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
+_REUSE: NamedPass = ('reuse', reuse_storages)
+_COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
+_UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
+_RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
+_RELEASE: NamedPass = ('release', release_storages)
+Sequences = Tuple[Tuple[NamedPass, ...], ...]
+_AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
-OPTIMIZE: Sequences = tuple(loops + rest
+OPTIMIZE: Sequences = tuple(loops + order + rest
                             for loops in ((), (_COPIES, _UNREAD), (_COPIES, _RECOMPUTE, _UNREAD))
+                            for order in ((_SCHEDULE,), ())
                             for rest in ((), (_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE),
                                          (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
-                            if loops + rest)
+                            if loops + order + rest)
 RELEASE_ONLY: Sequences = ((_RELEASE,),)
 
 
@@ -37,7 +43,8 @@ RELEASE_ONLY: Sequences = ((_RELEASE,),)
 class Plan:
     """A graph that is at least as good as the original, and what was done to get there.
 
-    `savings` lists (pass, bytes by which it lowered the predicted peak).
+    `savings` lists (pass, bytes by which it lowered the predicted peak). `held` are the regions whose order must be
+    pinned for the prediction to come true.
     """
 
     original: Graph
@@ -47,10 +54,22 @@ class Plan:
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
     savings: List[Tuple[str, int]] = field(default_factory=list)
+    held: FrozenSet[int] = frozenset()
 
     @property
     def changed(self) -> bool:
-        return self.graph is not self.original
+        return self.graph is not self.original or bool(self.held)
+
+    @property
+    def cost(self) -> Tuple[int, int]:
+        """What is minimised: the peak in bytes; and, once that is below the original's, the peak with a slow collector."""
+        peak, original = self.after.peak_bytes, self.before.peak_bytes
+        return peak, self.after.lagging_peak_bytes if peak < original else 0
+
+    @property
+    def order_changed(self) -> bool:
+        regions = range(len(self.original.regions))
+        return any(was_moved(self.original, self.graph, region) for region in regions)
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,7 @@ class PlanOptions:
     skip_grads: bool = True
     recompute: str = 'auto'
     max_overhead: float = 0.10
+    parallel: bool = False
 
 
 def plan(graph: Graph,
@@ -68,25 +88,78 @@ def plan(graph: Graph,
          dims: Mapping[str, int],
          options: PlanOptions = PlanOptions(),
          sequences: Sequences = OPTIMIZE) -> Plan:
-    """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak."""
-    before = Timeline(graph, model, dims)
-    best = Plan(graph, graph, before, before)
+    """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak.
+
+    With `options.parallel`, nothing is done that could keep two ops from running side by side: no op is moved or held
+    back, and values share memory only if that adds no dependence.
+    """
+    runner = _Runner(graph, model, dims, options)
+    best = runner.run(())
     for sequence in sequences:
-        context = PassContext(model, dims, options.level, options.skip_grads, options.recompute,
-                              options.max_overhead)
-        candidate = _run(graph, before, sequence, context)
-        best.left_alone.update(context.left_alone)
-        if candidate.after.peak_bytes < best.after.peak_bytes:
-            best = replace(candidate, left_alone=best.left_alone)
+        if runner.may_help(sequence):
+            candidate = runner.run(sequence)
+            best.left_alone.update(candidate.left_alone)
+            if candidate.cost < best.cost:
+                best = replace(candidate, left_alone=best.left_alone)
+    if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
+        best = replace(best, held=regions_to_hold(graph, best.graph, model, dims))
     return best
 
 
-def _run(graph: Graph, before: Timeline, sequence: Sequence[Tuple[str, Pass]],
-         context: PassContext) -> Plan:
-    current, after, savings = graph.copy(), before, []
-    for name, rewrite in sequence:
-        current = rewrite(current, context)
-        timeline = Timeline(current, context.model, context.dims)
-        savings.append((name, after.peak_bytes - timeline.peak_bytes))
-        after = timeline
-    return Plan(graph, current, before, after, context.reuses, context.left_alone, savings)
+class _Runner:
+    """Runs sequences of passes. What several of them begin with is run once; a pass that changes nothing is as if it
+    had not been."""
+
+    def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int],
+                 options: PlanOptions) -> None:
+        self._context = PassContext(model,
+                                    dims,
+                                    options.level,
+                                    options.skip_grads,
+                                    options.recompute,
+                                    options.max_overhead,
+                                    parallel=options.parallel)
+        before = Timeline(graph, model, dims)
+        self._start = Plan(graph, graph, before, before)
+        self._steps: Dict[Tuple[int, str], Plan] = {}  # (plan to start from, pass) -> plan
+
+    def may_help(self, sequence: Sequence[NamedPass]) -> bool:
+        """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
+        known to need more."""
+        if _RELEASE in sequence and self._context.model is RuntimeModel.COLLECTING:
+            return len(sequence) == 1
+        if _SCHEDULE in sequence:
+            return not self._context.parallel
+        given = self.run([s for s in sequence if s not in _AFTER_ORDER])
+        ordered = self._steps.get((id(given), _SCHEDULE[0]))
+        return ordered is None or ordered.after.peak_bytes >= given.after.peak_bytes
+
+    def run(self, sequence: Sequence[NamedPass]) -> Plan:
+        plan = self._start
+        for name, rewrite in sequence:
+            key = (id(plan), name)
+            if key not in self._steps:
+                self._steps[key] = self._step(plan, name, rewrite)
+            plan = self._steps[key]
+        return plan
+
+    def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
+        context = replace(self._context,
+                          reuses=list(start.reuses),
+                          left_alone=dict(start.left_alone))
+        graph = rewrite(start.graph.copy(), context)
+        start.left_alone.update(context.left_alone)
+        if _same(start.graph, graph):
+            return start
+        after = Timeline(graph, context.model, context.dims)
+        saved = start.after.peak_bytes - after.peak_bytes
+        return replace(start,
+                       graph=graph,
+                       after=after,
+                       reuses=context.reuses,
+                       left_alone=context.left_alone,
+                       savings=start.savings + [(name, saved)])
+
+
+def _same(old: Graph, new: Graph) -> bool:
+    return (old.ops == new.ops and old.regions == new.regions and old.values == new.values)

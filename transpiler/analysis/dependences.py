@@ -9,7 +9,7 @@ from transpiler.ir import Graph, Op, RegionKind
 
 # These make two names share memory without saying so to the executor, which tracks names: an order that respects all
 # names may still be wrong, so regions that contain one keep theirs.
-_ALIASING = frozenset({'share_buffer', 'share_data', 'coalesce_tensor'})
+_ALIASING = frozenset({'share', 'share_buffer', 'share_data', 'coalesce_tensor'})
 
 
 @dataclass

@@ -44,13 +44,22 @@ class Timeline:
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._kept: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
-        self.points: List[Point] = []
-        self._run(graph.regions[0], 0)
+        self.points: List[Point] = list(self._run(graph.regions[0], 0))
         self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
 
     @property
     def peak_bytes(self) -> int:
         return self.peak.bytes
+
+    @property
+    def lagging_peak_bytes(self) -> int:
+        """The peak if each storage is freed one op late.
+
+        Paddle's collector frees in a thread of its own: the next op may allocate before that. A storage with a new
+        tenant at once is not freed, so that reuse without a gap is safe from it.
+        """
+        late = self._run(self._graph.regions[0], 0, lag=1)
+        return max((point.bytes for point in late), default=0)
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
@@ -72,25 +81,25 @@ class Timeline:
             self._evaluated[size] = size.evaluate(self._dims)
         return self._evaluated[size]
 
-    def _run(self, region: Region, base: int) -> None:
-        starts, ends = self._events(region)
+    def _run(self, region: Region, base: int, lag: int = 0) -> Iterator[Point]:
+        starts, ends = self._events(region, lag)
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
-            self.points.append(Point(op.id, live))
+            yield Point(op.id, live)
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
-                self._run(inner, live + earlier * self._kept_bytes(inner))
+                yield from self._run(inner, live + earlier * self._kept_bytes(inner), lag)
             live -= ends[at]
             live += self._left_behind(op.regions)
 
-    def _events(self, region: Region) -> Tuple[List[int], List[int]]:
-        """Bytes that start and that end at each position of `region`."""
-        starts, ends = [0] * len(region.ops), [0] * len(region.ops)
+    def _events(self, region: Region, lag: int) -> Tuple[List[int], List[int]]:
+        """Bytes that start and that end at each position of `region`; storages end `lag` ops late."""
+        starts, ends = [0] * len(region.ops), [0] * (len(region.ops) + lag)
         for lifetime in self.lifetimes.by_region[region.id].values():
             size = self.evaluate(lifetime.size)
             starts[lifetime.first] += size
-            ends[lifetime.last] += size
+            ends[lifetime.last + lag] += size
         for _, _, until, amount in self._scopes_left_in(region):
             if until < len(ends):
                 ends[until] += self.evaluate(amount)

@@ -34,6 +34,7 @@ class PassContext:
     recompute: str = 'auto'  # 'auto', 'cheap', 'max' or '' for nothing
     max_overhead: float = 0.10  # extra time that 'auto' may cost, as a share of the step
     cost: CostModel = field(default_factory=CostModel)
+    parallel: bool = False  # share memory only where that adds no dependence
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
     saved_seconds: float = 0.0  # time that earlier passes took off the step; recompute may spend it

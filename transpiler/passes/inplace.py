@@ -11,6 +11,7 @@ from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.ir import Graph, Op
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.eligibility import keeps_its_name, never_shared
+from transpiler.passes.parallel import EveryOrder
 
 
 def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
@@ -25,10 +26,13 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     alone = never_shared(graph, found)
     closed = keeps_its_name(graph, context.skip_grads)
     position = Positions(graph).of
+    every_order = EveryOrder(graph) if context.parallel else None
     merged: Set[int] = set()  # values that already gave their storage to a result
     for op in graph.walk():
         for source, target in _pairs(graph, op, found, position):
             if source in alone or source in closed or target in alone or source in merged:
+                continue
+            if every_order and not every_order.hands_over(source, target, position[op.id]):
                 continue
             merged.add(source)
             graph.values[target].storage = graph.values[source].storage

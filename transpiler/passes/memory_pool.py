@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Dict, Hashable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Hashable, List, Mapping, Optional, Tuple
 
 from transpiler.ir import Size
 
@@ -28,6 +28,10 @@ class _Free:
     storage: int
     shape: Hashable
     pinned_until: int
+
+
+def _any_storage(storage: int) -> bool:
+    return True
 
 
 class MemoryPool:
@@ -55,14 +59,21 @@ class MemoryPool:
     def total_bytes(self) -> int:
         return sum(self._bytes(s) for s in self._sizes.values())
 
-    def acquire(self, tenant: int, size: Size, dtype: str, shape: Hashable, at: int) -> Lease:
+    def acquire(self,
+                tenant: int,
+                size: Size,
+                dtype: str,
+                shape: Hashable,
+                at: int,
+                allowed: Callable[[int], bool] = _any_storage) -> Lease:
         """A storage for `tenant`, which is written at position `at` for the first time.
 
-        A new storage bears the tenant's own id.
+        A new storage bears the tenant's own id. Only storages that are `allowed` are handed out again.
         """
         free = self._free.setdefault(dtype, [])
         needed = self._bytes(size)
-        index, tier = self._find(free, size, needed, shape, at)
+        open_to = lambda e: self._open_to(e, shape, at) and allowed(e.storage)
+        index, tier = self._find(free, size, needed, open_to)
         if index is None:
             self._sizes[tenant] = size
             return Lease(tenant, None, 0)
@@ -81,12 +92,12 @@ class MemoryPool:
         key = (self._bytes(self._sizes[storage]), -self._releases)  # last released first
         bisect.insort(self._free.setdefault(dtype, []), (*key, entry))
 
-    def _find(self, free: List[Tuple[int, int, _Free]], size: Size, needed: int, shape: Hashable,
-              at: int) -> Tuple[Optional[int], Optional[str]]:
+    def _find(self, free: List[Tuple[int, int, _Free]], size: Size, needed: int,
+              open_to: Callable[[_Free], bool]) -> Tuple[Optional[int], Optional[str]]:
         start = bisect.bisect_left(free, (needed,))
         for index in range(start, len(free)):
             entry = free[index][2]
-            if not self._open_to(entry, shape, at):
+            if not open_to(entry):
                 continue
             has = self._sizes[entry.storage]
             if has == size:
@@ -95,7 +106,7 @@ class MemoryPool:
                 return index, LARGER
         if self._level >= 1:
             for index in range(start - 1, -1, -1):
-                if self._open_to(free[index][2], shape, at):
+                if open_to(free[index][2]):
                     return index, SMALLER
         return None, None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Hashable, List, Tuple
+from typing import Dict, FrozenSet, Hashable, List, Optional, Tuple
 
 from transpiler.analysis.lifetimes import largest
 from transpiler.analysis.positions import Span, spans
@@ -16,6 +16,7 @@ from transpiler.ir import Graph, Size
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.eligibility import keeps_its_name, never_shared
 from transpiler.passes.memory_pool import MemoryPool
+from transpiler.passes.parallel import EveryOrder
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Tenant:
     dtype: str
     shape: Hashable
     closed: bool
+    values: Tuple[int, ...]
 
 
 def reuse_storages(graph: Graph, context: PassContext) -> Graph:
@@ -42,10 +44,11 @@ def reuse_storages(graph: Graph, context: PassContext) -> Graph:
     alone = never_shared(graph, found)
     context.left_alone.update(alone)
     closed = keeps_its_name(graph, context.skip_grads)
+    every_order = EveryOrder(graph) if context.parallel else None
     moved: Dict[int, int] = {}
     by_region = _tenants(graph, found, alone, closed)
     for tenants in by_region.values():
-        moved.update(_assign(tenants, context))
+        moved.update(_assign(tenants, context, every_order))
     for value in graph.values:
         value.storage = moved.get(value.storage, value.storage)
     return graph
@@ -79,19 +82,26 @@ def _tenant(graph: Graph, storage: int, values: List[int], found: Dict[int, Span
                   size=largest([graph.values[v].size for v in values]),
                   dtype=value.dtype,
                   shape=value.shape,
-                  closed=is_closed)
+                  closed=is_closed,
+                  values=tuple(values))
 
 
-def _assign(tenants: List[Tenant], context: PassContext) -> Dict[int, int]:
+def _assign(tenants: List[Tenant], context: PassContext,
+            every_order: Optional[EveryOrder]) -> Dict[int, int]:
     """New storage by old storage, for every tenant that moves in with another."""
     pool = MemoryPool(context.dims, context.level)
     moved: Dict[int, int] = {}
+    occupants: Dict[int, Tuple[int, ...]] = {}  # the last values in each storage
     running: List[Tuple[int, int, Tenant, int]] = []  # by last use
     for number, tenant in enumerate(tenants):
         while running and running[0][0] < tenant.first:
             _, _, dead, storage = heapq.heappop(running)
             pool.release(storage, dead.dtype, dead.shape, dead.shape_last)
-        lease = pool.acquire(tenant.storage, tenant.size, tenant.dtype, tenant.shape, tenant.first)
+        allowed = lambda storage, tenant=tenant: every_order is None or every_order.precedes(
+            occupants[storage], tenant.values)
+        lease = pool.acquire(tenant.storage, tenant.size, tenant.dtype, tenant.shape, tenant.first,
+                             allowed)
+        occupants[lease.storage] = tenant.values  # those before them precede them
         if lease.tier:
             moved[tenant.storage] = lease.storage
             context.reuses.append(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, Iterator, List, Optional, Set
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op
 from transpiler.program_desc.importer import EMPTY_TENSOR, ImportedProgram
+from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
@@ -32,9 +33,18 @@ class EmittedProgram:
     released: Set[str]
 
 
-def emit(program: ImportedProgram, graph: Graph, mark: str = '') -> EmittedProgram:
-    """A message like that of `program`, with the order and the storages of `graph`, and with `mark` declared, if any."""
+def emit(program: ImportedProgram,
+         graph: Graph,
+         mark: str = '',
+         held: FrozenSet[int] = frozenset()) -> EmittedProgram:
+    """A message like that of `program`, with the order and the storages of `graph`, and with `mark` declared, if any.
+
+    The order of the regions of `held`, and of those that were pinned before, is pinned.
+    """
     emitted = _Emitter(program, graph).run()
+    for block, region in program.block_regions.items():
+        if region in held or block in program.pinned_blocks:
+            pin(emitted.message, block)
     if mark:
         variable = emitted.message.blocks[0].vars.add(name=mark)
         variable.type.type = framework_pb2.VarType.RAW

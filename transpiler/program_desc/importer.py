@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from google.protobuf.message import DecodeError
@@ -11,6 +11,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Size, Value, ValueKind
+from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.shapes import Shapes, infer_shapes
 
@@ -39,6 +40,7 @@ class ImportedProgram:
     message: framework_pb2.ProgramDesc
     descs: Dict[int, framework_pb2.OpDesc]  # by op id
     block_regions: Dict[int, int]  # block index -> region id; blocks that no op runs are missing
+    pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
 
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
@@ -66,9 +68,11 @@ def import_program(
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
     """
-    importer = _Importer(parse(serialized), infer_shapes(serialized), frozenset(fetched),
-                         frozenset(skipped))
-    return importer.run()
+    message = parse(serialized)
+    pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
+    unpin(message)
+    importer = _Importer(message, infer_shapes(serialized), frozenset(fetched), frozenset(skipped))
+    return replace(importer.run(), pinned_blocks=pinned)
 
 
 class _Importer:

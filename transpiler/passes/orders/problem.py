@@ -82,8 +82,8 @@ class Problem:
         at = {c: [position[op] for op in self.users[c]] for c in cells}
         chosen = list(inside)
         rows = {
-            name: [getattr(self, name)[op] for op in chosen
-                  ] for name in ('transient', 'leaves', 'collects')
+            name: [getattr(self, name)[op] for op in chosen]
+            for name in ('transient', 'leaves', 'collects')
         }
         return Problem(
             before=[sorted(inside[p] for p in self.before[op] if p in inside) for op in chosen],
