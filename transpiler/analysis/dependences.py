@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
 
-from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir import SHARE, Graph, Op, RegionKind
 
 # These make two names share memory without saying so to the executor, which tracks names: an order that respects all
 # names may still be wrong, so regions that contain one keep theirs.
-_ALIASING = frozenset({'share', 'share_buffer', 'share_data', 'coalesce_tensor'})
+_ALIASING = frozenset({SHARE, 'share_buffer', 'share_data', 'coalesce_tensor'})
 
 
 @dataclass
