@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -13,7 +13,7 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import recompute_in_regions
-from transpiler.passes.release import release_storages
+from transpiler.passes.release import release_promptly, release_storages
 from transpiler.passes.reuse import reuse_storages
 from transpiler.passes.schedule import schedule
 
@@ -27,7 +27,9 @@ _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _RELEASE: NamedPass = ('release', release_storages)
+_PROMPT: NamedPass = ('prompt release', release_promptly)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
+_WORTH_A_CHANGE = 1.02
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
@@ -37,6 +39,8 @@ OPTIMIZE: Sequences = tuple(loops + order + rest
                                          (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
                             if loops + order + rest)
 RELEASE_ONLY: Sequences = ((_RELEASE,),)
+# What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
+_AGAINST_LAG: Sequences = ((_REUSE,), (_IN_PLACE, _REUSE), (_PROMPT,), (_REUSE, _PROMPT))
 
 
 @dataclass
@@ -59,12 +63,6 @@ class Plan:
     @property
     def changed(self) -> bool:
         return self.graph is not self.original or bool(self.held)
-
-    @property
-    def cost(self) -> Tuple[int, int]:
-        """What is minimised: the peak in bytes; and, once that is below the original's, the peak with a slow collector."""
-        peak, original = self.after.peak_bytes, self.before.peak_bytes
-        return peak, self.after.lagging_peak_bytes if peak < original else 0
 
     @property
     def order_changed(self) -> bool:
@@ -99,11 +97,24 @@ def plan(graph: Graph,
         if runner.may_help(sequence):
             candidate = runner.run(sequence)
             best.left_alone.update(candidate.left_alone)
-            if candidate.cost < best.cost:
+            if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
-        best = replace(best, held=regions_to_hold(graph, best.graph, model, dims))
+        best = _hold(runner, best)
     return best
+
+
+def _hold(runner: _Runner, best: Plan) -> Plan:
+    """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
+    context = runner.context
+    held = regions_to_hold(best.original, best.graph, context.model, context.dims)
+    for sequence in _AGAINST_LAG if held else ():
+        candidate = runner.run(sequence, best)
+        late = candidate.after.lagging_peak_bytes
+        if (candidate.after.peak_bytes <= best.after.peak_bytes and
+                late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
+            best = candidate
+    return replace(best, held=held)
 
 
 class _Runner:
@@ -112,39 +123,41 @@ class _Runner:
 
     def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int],
                  options: PlanOptions) -> None:
-        self._context = PassContext(model,
-                                    dims,
-                                    options.level,
-                                    options.skip_grads,
-                                    options.recompute,
-                                    options.max_overhead,
-                                    parallel=options.parallel)
+        self.context = PassContext(model,
+                                   dims,
+                                   options.level,
+                                   options.skip_grads,
+                                   options.recompute,
+                                   options.max_overhead,
+                                   parallel=options.parallel)
         before = Timeline(graph, model, dims)
         self._start = Plan(graph, graph, before, before)
-        self._steps: Dict[Tuple[int, str], Plan] = {}  # (plan to start from, pass) -> plan
+        # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
+        self._steps: Dict[Tuple[int, str], Tuple[Plan, Plan]] = {}
 
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
         known to need more."""
-        if _RELEASE in sequence and self._context.model is RuntimeModel.COLLECTING:
+        if _RELEASE in sequence and self.context.model is RuntimeModel.COLLECTING:
             return len(sequence) == 1
         if _SCHEDULE in sequence:
-            return not self._context.parallel
+            return not self.context.parallel
         given = self.run([s for s in sequence if s not in _AFTER_ORDER])
         ordered = self._steps.get((id(given), _SCHEDULE[0]))
-        return ordered is None or ordered.after.peak_bytes >= given.after.peak_bytes
+        return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
-    def run(self, sequence: Sequence[NamedPass]) -> Plan:
-        plan = self._start
+    def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
+        """The plan after the passes of `sequence`, on top of `start`."""
+        plan = start or self._start
         for name, rewrite in sequence:
             key = (id(plan), name)
             if key not in self._steps:
-                self._steps[key] = self._step(plan, name, rewrite)
-            plan = self._steps[key]
+                self._steps[key] = (plan, self._step(plan, name, rewrite))
+            plan = self._steps[key][1]
         return plan
 
     def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
-        context = replace(self._context,
+        context = replace(self.context,
                           reuses=list(start.reuses),
                           left_alone=dict(start.left_alone))
         graph = rewrite(start.graph.copy(), context)

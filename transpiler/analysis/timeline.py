@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import Graph, Region, RegionKind, Size
+from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,16 @@ class Timeline:
 
     @property
     def lagging_peak_bytes(self) -> int:
-        """The peak if each storage is freed one op late.
+        """The peak of `lagging_points`."""
+        return max((point.bytes for point in self.lagging_points()), default=0)
 
-        Paddle's collector frees in a thread of its own: the next op may allocate before that. A storage with a new
-        tenant at once is not freed, so that reuse without a gap is safe from it.
+    def lagging_points(self) -> Iterator[Point]:
+        """As `points`, if each storage is freed one op late.
+
+        Paddle's collector frees in a thread of its own: the next op may allocate before that. A storage whose next
+        tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        late = self._run(self._graph.regions[0], 0, lag=1)
-        return max((point.bytes for point in late), default=0)
+        return self._run(self._graph.regions[0], 0, lag=1)
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
@@ -99,7 +102,8 @@ class Timeline:
         for lifetime in self.lifetimes.by_region[region.id].values():
             size = self.evaluate(lifetime.size)
             starts[lifetime.first] += size
-            ends[lifetime.last + lag] += size
+            prompt = self._graph.ops[region.ops[lifetime.last]].kind == RELEASE
+            ends[lifetime.last + (0 if prompt else lag)] += size
         for _, _, until, amount in self._scopes_left_in(region):
             if until < len(ends):
                 ends[until] += self.evaluate(amount)

@@ -5,14 +5,17 @@ Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE and SHARE ops to 
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
-from transpiler.analysis.positions import Span, spans
+from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import never_shared
+
+_SAME_PEAK = 1.01
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -40,6 +43,39 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
             following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
             _add(graph, RELEASE, _guards(graph, following, dying[at]), tuple(dying[at]))
     return graph
+
+
+def release_promptly(graph: Graph, context: PassContext) -> Graph:
+    """Adds RELEASE ops where a collector that is one op late would raise the peak.
+
+    Paddle's frees in a thread of its own, and loses that race often: what a large op needs then comes on top of what
+    the op before it left behind.
+    """
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    late = _raised_by_a_late_collector(graph, timeline)
+    found = spans(graph)
+    dying = _last_uses(graph, found, never_shared(graph, found))
+    ending = {l.storages[-1]: l.last for l in timeline.lifetimes.by_region[0].values()}
+    old_ops = graph.regions[0].ops
+    graph.regions[0].ops = []
+    for at, op in enumerate(old_ops):
+        graph.regions[0].ops.append(op)
+        values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
+        if at + 1 in late and values:
+            following = graph.ops[old_ops[at + 1]]
+            _add(graph, RELEASE, _guards(graph, following, values), tuple(values))
+    return graph
+
+
+def _raised_by_a_late_collector(graph: Graph, timeline: Timeline) -> Set[int]:
+    """Positions in the main region at which late freeing would lift the memory above the peak."""
+    positions = Positions(graph)
+    limit = timeline.peak_bytes * _SAME_PEAK
+    return {
+        positions.seen_from(graph.ops[p.op], 0)[0]
+        for p in timeline.lagging_points()
+        if p.bytes > limit
+    }
 
 
 def _add(graph: Graph, kind: str, operands: Tuple[int, ...], results: Tuple[int, ...]) -> None:

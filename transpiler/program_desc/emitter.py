@@ -15,6 +15,7 @@ from transpiler.program_desc.pinning import pin
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
 # Kinds of the ops that an emitted program may have besides those of the imported one.
+_ROLE = 'op_role'
 ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
 
 
@@ -96,6 +97,7 @@ class _Emitter:
 
     def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
         descs = [self._emit_op(op) for op in ops]
+        _set_roles(descs, ops)
         del block.ops[:]
         block.ops.extend(descs)
         values = self._graph.values
@@ -171,6 +173,19 @@ class _Emitter:
         return desc
 
 
+def _set_roles(descs: List[framework_pb2.OpDesc], ops: List[Op]) -> None:
+    """Gives added ops the role (forward, backward, optimize) of the op that they serve: `clone(for_test=True)` takes out
+    the ops of the other roles, and fails on an op without one."""
+    role = 0
+    for step in (1, -1):  # a release serves the op before it, the others the op after them
+        for desc, op in list(zip(descs, ops))[::step]:
+            own = [a.i for a in desc.attrs if a.name == _ROLE]
+            if own:
+                role = own[0]
+            elif op.origin is None and (op.kind == RELEASE) == (step == 1):
+                desc.attrs.add(name=_ROLE, type=framework_pb2.INT, i=role)
+
+
 def _shape_read_later(graph: Graph) -> Set[int]:
     """Values whose shape somebody reads after the last read of their data."""
     later = {v for v, span in spans(graph).items() if span.shape_last > span.last}
@@ -191,6 +206,7 @@ def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
     fill.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[0])
     fill.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.FP32)
     fill.attrs.add(name='value', type=framework_pb2.FLOAT, f=0.0)
+    fill.attrs.add(name=_ROLE, type=framework_pb2.INT, i=0)
     ops = [fill, *block.ops]
     del block.ops[:]
     block.ops.extend(ops)
