@@ -43,7 +43,8 @@ def dependences(graph: Graph, region: int) -> Dependences:
     - an op with regions reads and writes what its nested ops read and write outside them;
     - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
     - nothing moves across an op whose rules are unknown;
-    - the op of a gradient region stays behind the op of its forward region.
+    - the op of a gradient region stays behind the op of its forward region, and counts as writing what that writes
+      outside: what the loop left there is the last trip's, and no other trip's gradient may take it for its own.
     """
     ops = list(graph.regions[region].ops)
     if any(graph.ops[op].kind in _ALIASING for op in ops):
@@ -59,6 +60,11 @@ def accesses(graph: Graph, op: Op) -> Tuple[Set[int], Set[int]]:
     for region in map(graph.regions.__getitem__, inside):
         reads.update(graph.values[outer].storage for outer, _ in region.arguments)
         writes.update(graph.values[outer].storage for _, outer in region.results)
+        if region.forward >= 0:
+            writes.update(graph.values[v].storage
+                          for other in graph.walk(region.forward)
+                          for v in other.writes()
+                          if graph.values[v].region not in inside)
     for inner in graph.inside(op):
         opaque = graph.regions[inner.region].kind is RegionKind.OPAQUE or not inner.facts.known
         for values, found in ((inner.reads(), writes if opaque else reads), (inner.writes(),

@@ -14,8 +14,8 @@ from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
-# Kinds of the ops that an emitted program may have besides those of the imported one.
 _ROLE = 'op_role'
+# Kinds of the ops that an emitted program may have besides those of the imported one.
 ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
 
 

@@ -1,0 +1,107 @@
+"""Dependences: what must stay, stays in every order that they allow; what need not is free to move."""
+from __future__ import annotations
+
+import random
+from typing import Set, Tuple
+
+import pytest
+
+from tests.graphs import Draft, generated
+from tests.orders import random_order, reordered
+from transpiler.analysis.dependences import accesses, ancestors, dependences
+from transpiler.ir import Graph, RegionKind
+from transpiler.verify import verify
+
+
+def edges(graph: Graph, region: int = 0) -> Set[Tuple[int, int]]:
+    """All (earlier, later) pairs, implied ones included."""
+    before = dependences(graph, region).before
+    return {(p, op) for op, mask in enumerate(ancestors(before)) for p in range(op) if mask >> p & 1
+           }
+
+
+def test_reads_stay_behind_the_write_and_writes_behind_the_reads() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')  # 0
+    draft.op('op', 'a', 'b')  # 1
+    draft.op('op', 'a', 'c')  # 2
+    draft.op('fill', '', 'a')  # 3 overwrites it
+    assert edges(draft.graph) == {(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)}
+
+
+def test_a_read_of_the_shape_stays_before_the_next_write() -> None:
+    draft = Draft()
+    draft.values('a b')
+    draft.op('fill', '', 'a')
+    draft.op('like', 'a', 'b', shape_only=frozenset({0}))
+    draft.op('fill', '', 'a')
+    assert (1, 2) in edges(draft.graph)
+
+
+def test_values_in_one_storage_depend_on_each_other() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'c')
+    draft.op('fill', '', 'b')
+    assert edges(draft.graph) == {(0, 1)}
+    draft.graph.values[draft.id('b')].storage = draft.id('a')
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize('fact', ('random', 'side_effect', 'collective'))
+def test_ordered_ops_keep_their_order_and_no_more(fact: str) -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('op', '', 'a', **{fact: True})
+    draft.op('op', '', 'b')
+    draft.op('op', '', 'c', **{fact: True})
+    assert edges(draft.graph) == {(0, 2)}
+
+
+def test_nothing_moves_across_an_unknown_op() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('op', '', 'a')
+    draft.op('mystery', '', 'b', known=False)
+    draft.op('op', '', 'c')
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
+
+
+def test_an_op_with_a_region_stands_for_what_its_ops_touch_outside() -> None:
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')  # 0
+    loop = draft.op('while')  # 1
+    inner = draft.region(loop, RegionKind.LOOP)
+    draft.value('t', region=inner)
+    draft.op('op', 'a', 't', region=inner)
+    draft.op('op', 't', 'b', region=inner)
+    draft.op('op', 'b', 'c')  # 2
+    draft.op('fill', '', 'd')  # 3 is free
+    reads, writes = accesses(draft.graph, loop)
+    assert reads == {draft.id('a')} and writes == {draft.id('b')}
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
+
+
+def test_an_op_that_makes_names_share_memory_freezes_its_region() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')
+    draft.op('share_data', 'a', 'b')
+    draft.op('fill', '', 'c')
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize('seed', range(150))
+def test_every_allowed_order_is_proved_equal(seed: int) -> None:
+    graph, dice = generated(seed), random.Random(seed)
+    origins = {op.id: op.id for op in graph.ops}
+    for _ in range(3):
+        other = graph
+        for region in graph.regions:
+            order = random_order(other, region.id, dice)
+            assert dependences(other, region.id).allows(order)
+            other = reordered(other, order, region.id)
+        verify(graph, other, origins)

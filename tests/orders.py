@@ -1,0 +1,66 @@
+"""Small ordering problems, and what is true of them, found the slow way."""
+from __future__ import annotations
+
+import random
+from itertools import permutations
+from typing import Iterator, List, Tuple
+
+from tests.graphs import Draft
+from transpiler.analysis.dependences import dependences
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+from transpiler.passes.orders.problem import Order, Problem, region_problem
+
+
+def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
+    """One block of `ops` ops that read up to three earlier values; sizes of 1 to 16 units, some ops in place."""
+    dice, draft = random.Random(seed), Draft()
+    draft.value('x', fed=True)
+    draft.value('w', persistable=True, parameter=True)
+    names = ['x']
+    for i in range(ops):
+        name = f'v{i}'
+        draft.value(name, 1024 * dice.choice((1, 1, 2, 4, 16)), fetched=i == ops - 1)
+        reads = dice.sample(names, min(len(names), dice.choice((1, 1, 2, 3))))
+        if training and dice.random() < 0.2:
+            draft.op('sgd', f'w {reads[0]}', 'w')
+            continue
+        draft.op('op', ' '.join(reads), name, in_place=((0, 0),) if dice.random() < 0.4 else ())
+        names.append(name)
+    return draft.graph
+
+
+def problem_of(graph: Graph, region: int = 0, **dims: int) -> Problem:
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, dims)
+    return region_problem(graph, region, timeline, {r.id: 0 for r in graph.regions})
+
+
+def reordered(graph: Graph, order: Order, region: int = 0) -> Graph:
+    copy = graph.copy()
+    copy.regions[region].ops = [graph.regions[region].ops[i] for i in order]
+    return copy
+
+
+def topological_orders(before: List[List[int]]) -> Iterator[Tuple[int, ...]]:
+    """All of them; for at most eight ops or so."""
+    for order in permutations(range(len(before))):
+        position = {op: at for at, op in enumerate(order)}
+        if all(position[p] < position[op] for op, earlier in enumerate(before) for p in earlier):
+            yield order
+
+
+def random_order(graph: Graph, region: int, dice: random.Random) -> Order:
+    """A topological order, each ready op as likely as the next."""
+    found = dependences(graph, region)
+    missing = [len(ops) for ops in found.before]
+    ready = [op for op, count in enumerate(missing) if not count]
+    order: Order = []
+    while ready:
+        op = ready.pop(dice.randrange(len(ready)))
+        order.append(op)
+        for other in found.after[op]:
+            missing[other] -= 1
+            if not missing[other]:
+                ready.append(other)
+    return order

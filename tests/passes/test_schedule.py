@@ -1,0 +1,188 @@
+"""Orders: all valid, judged as the timeline judges, never worse than the given one; exact search against brute force."""
+from __future__ import annotations
+
+import random
+from typing import Dict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs import Draft, dims_of, generated
+from tests.orders import problem_of, random_order, reordered, straight_graph, topological_orders
+from transpiler.analysis.dependences import dependences
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext
+from transpiler.passes.hold import regions_to_hold
+from transpiler.passes.orders.exact import improve_windows, optimal_order
+from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
+from transpiler.passes.orders.problem import region_problem
+from transpiler.passes.orders.simulator import peak_bytes, profile
+from transpiler.passes.orders.spacing import keep_apart
+from transpiler.passes.schedule import CANDIDATES, best_order, schedule
+from transpiler.verify import verify
+
+COLLECTING = RuntimeModel.COLLECTING
+UNIT = 4096
+graphs = st.builds(straight_graph, st.integers(0, 10**6), st.integers(1, 25), st.booleans())
+
+
+def scheduled(graph: Graph, **dims: int) -> Graph:
+    return schedule(graph.copy(), PassContext(COLLECTING, dims))
+
+
+def inner_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    peaks: Dict[int, int] = {}
+    for region in reversed(graph.regions):  # inner regions have the larger ids
+        problem = region_problem(graph, region.id, timeline, peaks)
+        peaks[region.id] = peak_bytes(problem, range(len(problem)))
+    return peaks
+
+
+@pytest.mark.parametrize('name', CANDIDATES)
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs)
+def test_every_heuristic_gives_a_valid_order(name: str, graph: Graph) -> None:
+    order = CANDIDATES[name](problem_of(graph))
+    assert dependences(graph, 0).allows(order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs, seed=st.integers(0, 99))
+def test_the_judge_agrees_with_the_timeline(graph: Graph, seed: int) -> None:
+    order = random_order(graph, 0, random.Random(seed))
+    points = Timeline(reordered(graph, order), COLLECTING, {}).points
+    assert profile(problem_of(graph), order) == [point.bytes for point in points]
+
+
+@pytest.mark.parametrize('seed', range(200))
+def test_the_judge_agrees_with_the_timeline_on_loops_and_branches(seed: int) -> None:
+    graph = generated(seed)
+    dims, dice = dims_of(graph, 3), random.Random(seed)
+    for region in graph.regions:
+        graph = reordered(graph, random_order(graph, region.id, dice), region.id)
+    timeline = Timeline(graph, COLLECTING, dims)
+    assert inner_peaks(graph, timeline)[0] == timeline.peak_bytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs)
+def test_the_best_order_is_never_worse_than_the_given_one(graph: Graph) -> None:
+    problem = problem_of(graph)
+    choice = best_order(problem)
+    assert dependences(graph, 0).allows(choice.order)
+    assert choice.peak == peak_bytes(problem, choice.order)
+    assert choice.peak <= peak_bytes(problem, range(len(problem)))
+
+
+@pytest.mark.parametrize('seed', range(60))
+def test_exact_search_equals_brute_force(seed: int) -> None:
+    graph = straight_graph(seed, 7, training=seed % 2 == 0)
+    problem = problem_of(graph)
+    least = min(peak_bytes(problem, order) for order in topological_orders(problem.before))
+    assert peak_bytes(problem, optimal_order(problem)) == least
+    assert optimal_order(problem, below=least) is None
+    assert best_order(problem).peak == least
+
+
+def test_exact_search_gives_up_rather_than_run_on() -> None:
+    draft = Draft()
+    for i in range(16):
+        draft.value(f'v{i}', fetched=True)
+        draft.op('fill', '', f'v{i}')
+    assert optimal_order(problem_of(draft.graph), most_states=100) is None
+
+
+@pytest.mark.parametrize('seed', range(30))
+def test_windows_only_ever_improve(seed: int) -> None:
+    graph = straight_graph(seed, 40)
+    problem = problem_of(graph)
+    order = list(range(len(problem)))
+    better = improve_windows(problem, order)
+    assert dependences(graph, 0).allows(better)
+    assert peak_bytes(problem, better) <= peak_bytes(problem, order)
+
+
+@settings(max_examples=30, deadline=None)
+@given(graph=graphs)
+def test_a_mirrored_problem_has_the_reversed_orders(graph: Graph) -> None:
+    problem = problem_of(graph)
+    twice = problem.mirrored().mirrored()
+    assert (twice.before, twice.touches, twice.pairs) == (problem.before, problem.touches,
+                                                          problem.pairs)
+    assert dependences(graph, 0).allows(backwards(memory_greedy, problem))
+
+
+@pytest.mark.parametrize('seed', range(100))
+def test_a_scheduled_graph_is_proved_equal_and_needs_no_more(seed: int) -> None:
+    graph = generated(seed)
+    dims = dims_of(graph, 3)
+    other = scheduled(graph, **dims)
+    verify(graph, other, {op.id: op.id for op in graph.ops})
+    before, after = (Timeline(g, COLLECTING, dims).peak_bytes for g in (graph, other))
+    assert after <= before * 1.005
+
+
+def backward_then_updates(layers: int) -> Draft:
+    """Gradients one after the other, each of 4 units, all updates at the end."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values(' '.join(f'w{i}' for i in range(layers)), persistable=True)
+    for i in range(layers):
+        draft.value(f'g{i}', 4096)
+        draft.op('f_grad', f'x w{i}', f'g{i}')
+    for i in range(layers):
+        draft.op('momentum', f'w{i} g{i}', f'w{i}')
+    return draft
+
+
+def test_updates_follow_their_gradients() -> None:
+    graph = backward_then_updates(8).graph
+    other = scheduled(graph)
+    assert [op.kind for op in other.region_ops(0)] == ['f_grad', 'momentum'] * 8
+    assert Timeline(other, COLLECTING, {}).peak_bytes == 5 * UNIT
+
+
+def test_parts_of_a_sum_are_made_right_before_it() -> None:
+    draft = Draft()
+    draft.value('x', fed=True)
+    for i in range(6):
+        draft.values(f'a{i} b{i}', 8 * 1024)
+        draft.value(f's{i}', fetched=True)
+    for part in 'ab':
+        for i in range(6):
+            draft.op('op', 'x', f'{part}{i}')
+    for i in range(6):
+        draft.op('sum', f'a{i} b{i}', f's{i}')
+    problem = problem_of(draft.graph)
+    assert peak_bytes(problem, HEURISTICS['sums together'](problem)) == (1 + 16 + 6) * UNIT
+    assert peak_bytes(problem, range(len(problem))) == (1 + 96 + 1) * UNIT
+
+
+def test_only_orders_that_matter_are_held() -> None:
+    chain, wide = Draft(), Draft()
+    chain.values('a b c')
+    for source, target in (('', 'a'), ('a', 'b'), ('b', 'c')):
+        chain.op('op', source, target)
+    for i in range(4):
+        wide.value(f'big{i}', 64 * 1024)
+        wide.value(f'small{i}', fetched=True)
+        wide.op('op', '', f'big{i}')
+        wide.op('op', f'big{i}', f'small{i}')
+    assert regions_to_hold(chain.graph, chain.graph, COLLECTING, {}) == frozenset()
+    assert regions_to_hold(wide.graph, wide.graph, COLLECTING, {}) == {0}
+    assert regions_to_hold(wide.graph, wide.graph, RuntimeModel.RETAINING, {}) == frozenset()
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs, seed=st.integers(0, 99))
+def test_keeping_ops_apart_costs_next_to_nothing(graph: Graph, seed: int) -> None:
+    problem, dice = problem_of(graph), random.Random(seed)
+    order = random_order(graph, 0, dice)
+    first = [dice.random() < 0.3 for _ in order]
+    second = [not one and dice.random() < 0.3 for one in first]
+    apart = keep_apart(problem, order, first, second)
+    assert dependences(graph, 0).allows(apart)
+    assert peak_bytes(problem, apart) <= peak_bytes(problem, order) * 1.005
