@@ -108,7 +108,8 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
     """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
     context = runner.context
     held = regions_to_hold(best.original, best.graph, context.model, context.dims)
-    for sequence in _AGAINST_LAG if held else ():
+    lags = best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE
+    for sequence in _AGAINST_LAG if held and lags else ():
         candidate = runner.run(sequence, best)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes and
@@ -139,7 +140,7 @@ class _Runner:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
         known to need more."""
         if _RELEASE in sequence and self.context.model is RuntimeModel.COLLECTING:
-            return len(sequence) == 1
+            return False
         if _SCHEDULE in sequence:
             return not self.context.parallel
         given = self.run([s for s in sequence if s not in _AFTER_ORDER])
