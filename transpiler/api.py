@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Union
 
 from transpiler import arguments
@@ -14,7 +14,7 @@ from transpiler.program_desc.importer import import_program
 from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
-from transpiler.report.builder import build_report
+from transpiler.report.builder import build_report, resting_bytes
 
 _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
@@ -33,6 +33,7 @@ def memory_optimize(input_program: Any,
                     runtime: str = 'auto',
                     recompute: Union[str, bool] = 'auto',
                     max_overhead: float = 0.10,
+                    budget: Union[None, int, str] = None,
                     parallel: bool = False) -> MemoryReport:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
@@ -52,6 +53,9 @@ def memory_optimize(input_program: Any,
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
             False nothing.
         max_overhead: a share of the step time.
+        budget: bytes that all tensors together may take, resting memory included: a number, or a text as '6GB' or
+            '1.5GiB'. The cheapest plan that fits is taken; one that costs nothing if there is any. `max_overhead` does
+            not limit it, `recompute` says what may be computed again.
         parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
             where that adds no dependence; so the saving is smaller.
 
@@ -59,6 +63,7 @@ def memory_optimize(input_program: Any,
         What was predicted and done. `changed` is False if nothing lowers the peak.
 
     Raises:
+        MemoryBudgetError: no plan fits into the budget.
         TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
             program is unchanged then.
     """
@@ -68,7 +73,8 @@ def memory_optimize(input_program: Any,
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead),
                           arguments.check_flag('parallel', parallel))
-    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime,
+                       arguments.byte_count('budget', budget))
     report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
     if print_log:
         print(report)
@@ -98,6 +104,7 @@ class _Request:
     batch_size: Optional[int]
     trip_count: Union[None, int, Mapping[int, int]]
     runtime: str
+    budget: Optional[int] = None
 
 
 def _rewrite(target: Any, request: _Request, sequences: Sequences, options: PlanOptions,
@@ -114,6 +121,9 @@ def _rewrite(target: Any, request: _Request, sequences: Sequences, options: Plan
     program = import_program(serialized, fetched, skipped)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
+    if request.budget is not None:
+        resting = resting_bytes(program.graph, dims)
+        options = replace(options, budget=request.budget - resting)
     done = is_marked(program, mark)
     decided = plan(program.graph, model, dims, options, () if done else sequences)
     if decided.changed:

@@ -7,6 +7,8 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence,
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.errors import MemoryBudgetError
+from transpiler.fitting import Fitter, Recomputed
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.hold import regions_to_hold, was_moved
@@ -15,12 +17,13 @@ from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_cop
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_promptly, release_storages
 from transpiler.passes.reuse import reuse_storages
-from transpiler.passes.schedule import schedule
+from transpiler.passes.schedule import schedule, updates_early_in_main
 
 Pass = Callable[[Graph, PassContext], Graph]
 NamedPass = Tuple[str, Pass]
 
 _SCHEDULE: NamedPass = ('schedule', schedule)
+_UPDATES: NamedPass = ('updates early', updates_early_in_main)
 _IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
 _REUSE: NamedPass = ('reuse', reuse_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
@@ -30,6 +33,8 @@ _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', release_promptly)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
+_MOST_NAMED = 8
+_LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD)
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
@@ -48,7 +53,7 @@ class Plan:
     """A graph that is at least as good as the original, and what was done to get there.
 
     `savings` lists (pass, bytes by which it lowered the predicted peak). `held` are the regions whose order must be
-    pinned for the prediction to come true.
+    pinned for the prediction to come true. Times are by the cost model.
     """
 
     original: Graph
@@ -58,7 +63,11 @@ class Plan:
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
     savings: List[Tuple[str, int]] = field(default_factory=list)
+    steps: Tuple[NamedPass, ...] = ()
     held: FrozenSet[int] = frozenset()
+    saved_seconds: float = 0.0  # of a step, by loop passes
+    extra_seconds: float = 0.0  # of a step, for recomputing inside loops and branches
+    recomputed: Optional[Recomputed] = None  # in the main block
 
     @property
     def changed(self) -> bool:
@@ -79,6 +88,7 @@ class PlanOptions:
     recompute: str = 'auto'
     max_overhead: float = 0.10
     parallel: bool = False
+    budget: Optional[int] = None  # bytes above resting
 
 
 def plan(graph: Graph,
@@ -99,9 +109,48 @@ def plan(graph: Graph,
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
+    if sequences:
+        best = _fit(runner, best, options)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
     return best
+
+
+def _fit(runner: _Runner, best: Plan, options: PlanOptions) -> Plan:
+    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows."""
+    if best.original.regions[0].ops and (options.budget is None or
+                                         best.after.peak_bytes > options.budget):
+        loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
+        orders = ((), (_UPDATES,)) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
+        bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
+        fitter = Fitter(list(bases.values()), best, runner.context)
+        if options.budget is None:
+            return fitter.within_overhead(_allowed_seconds(runner, best, options))
+        fitting = fitter.within_peak(options.budget)
+        if fitting is None:
+            lowest = fitter.lowest()
+            raise MemoryBudgetError(_over_budget(lowest, options.budget),
+                                    lowest.after.peak_bytes)
+        return fitting
+    return best
+
+
+def _over_budget(lowest: Plan, budget: int) -> str:
+    residents = lowest.after.residents(lowest.after.peak.op)[:_MOST_NAMED]
+    largest = ', '.join(
+        f'{lowest.graph.values[r.storage].name} '
+        f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})' for r in residents)
+    op = lowest.graph.ops[lowest.after.peak.op]
+    return (f'no plan stays below {budget} bytes above resting memory; the lowest peak reached is '
+            f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}')
+
+
+def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float:
+    if options.recompute != 'auto':
+        return float('inf')
+    context = runner.context
+    step = context.cost.region_seconds(best.original, 0, context.dims)
+    return options.max_overhead * step + best.saved_seconds
 
 
 def _hold(runner: _Runner, best: Plan) -> Plan:
@@ -160,7 +209,9 @@ class _Runner:
     def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
         context = replace(self.context,
                           reuses=list(start.reuses),
-                          left_alone=dict(start.left_alone))
+                          left_alone=dict(start.left_alone),
+                          saved_seconds=start.saved_seconds,
+                          spent_seconds=start.extra_seconds)
         graph = rewrite(start.graph.copy(), context)
         start.left_alone.update(context.left_alone)
         if _same(start.graph, graph):
@@ -172,7 +223,10 @@ class _Runner:
                        after=after,
                        reuses=context.reuses,
                        left_alone=context.left_alone,
-                       savings=start.savings + [(name, saved)])
+                       savings=start.savings + [(name, saved)],
+                       steps=start.steps + ((name, rewrite),),
+                       saved_seconds=context.saved_seconds,
+                       extra_seconds=context.spent_seconds)
 
 
 def _same(old: Graph, new: Graph) -> bool:

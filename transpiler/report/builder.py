@@ -20,7 +20,7 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         peak_bytes_before=plan.before.peak_bytes,
                         peak_bytes_after=plan.after.peak_bytes,
                         lower_bound_bytes=bound.peak_bytes,
-                        resting_bytes=_resting_bytes(plan.graph, dims),
+                        resting_bytes=resting_bytes(plan.graph, dims),
                         peak_before=repr(plan.before.peak_size()),
                         peak_after=repr(plan.after.peak_size()),
                         lower_bound=repr(bound.peak_size()),
@@ -40,7 +40,8 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         note=note)
 
 
-def _resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
+def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
+    """Bytes of all persistable tensors."""
     resting = [v.size for v in graph.values if v.persistable and v.size is not None]
     return sum(size.evaluate(dims) for size in resting)
 
