@@ -115,7 +115,7 @@ class _Emitter:
                 desc = block.vars.add()
                 desc.CopyFrom(self._declaration(value.copy_of))
                 desc.name = self._names[value.id]
-                desc.persistable = False
+                desc.persistable = desc.is_parameter = False
 
     def _declaration(self, value: int) -> framework_pb2.VarDesc:
         original = self._graph.values[value]
