@@ -121,7 +121,7 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions) -> Plan:
     if best.original.regions[0].ops and (options.budget is None or
                                          best.after.peak_bytes > options.budget):
         loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
-        orders = ((), (_UPDATES,)) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
+        orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
         fitter = Fitter(list(bases.values()), best, runner.context)
         if options.budget is None:

@@ -8,6 +8,7 @@ of a byte, a bound.
 
 from __future__ import annotations
 
+import math
 from typing import Dict, List, Set, Tuple
 
 import networkx
@@ -17,8 +18,9 @@ from transpiler.passes.remat.problem import RematProblem
 
 # Capacities are integers: one unit is a nanosecond.
 _UNITS = 1e9
-_ROUNDS = 12
-_MOST_OPS = 4000
+_ROUNDS = 8
+_PRICES = (1e-14, 1e-8)  # seconds a byte
+_MOST_OPS = 1500
 
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
@@ -29,15 +31,12 @@ def least_seconds(problem: RematProblem, peak: int) -> float:
     room = peak - fixed
     if sum(problem.memory.sizes[c] for c in needed) <= room:
         return 0.0
-    best, low, high = 0.0, 0.0, 1.0
+    best, (low, high) = 0.0, _PRICES
     for _ in range(_ROUNDS):
-        price = (low + high) / 2 * 1e-9  # seconds a byte
+        price = math.sqrt(low * high)
         value, kept = _cut(problem, needed, price)
         best = max(best, value - price * room)
-        if kept > room:
-            low = (low + high) / 2
-        else:
-            high = (low + high) / 2
+        low, high = (price, high) if kept > room else (low, price)
     return best
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Iterator, List, Tuple
+from typing import FrozenSet, Iterator, List
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
@@ -12,12 +12,11 @@ from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, profile, untouched
 
-# Limits are tried from the peak downwards, each so much of the one before, as many as the work allows.
-_STEP = 0.97
-_LEAST = 0.02
-_DISTANCE_POWERS = (0.0, 1.0)
-_WORK = 1_500_000  # ops simulated; a second takes about 300,000
-_MOST_FAILURES = 8  # limits in a row that bring no lower peak
+# Limits are tried from the peak down to this share of it, in equal ratios: as many as the work allows.
+_LEAST = 0.04
+_WORK = 80_000  # ops simulated; a second takes about 50,000
+_FEWEST, _MOST = 6, 160  # limits
+_DISTANCE_POWERS = (1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,12 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     """
     start = untouched(problem)
     found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
-    for variant in _variants(graph, problem):
-        for power in _DISTANCE_POWERS:
-            found.extend(_descend(variant, power, found[0].peak, _step(problem)))
+    limits = min(_MOST, max(_FEWEST, _WORK // max(1, len(problem))))
+    series = [(v, power) for v in _variants(graph, problem) for power in _DISTANCE_POWERS]
+    # A large program gets one series: several coarse ones are no better.
+    series = series[:max(1, limits // _FEWEST)]
+    for variant, power in series:
+        found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
     return [_restored(rung) for rung in front(found)]
 
 
@@ -53,21 +55,18 @@ def front(rungs: List[Rung]) -> List[Rung]:
     return best
 
 
-def _step(problem: RematProblem) -> float:
-    """A finer ladder for smaller programs."""
-    rungs = max(4, _WORK // (4 * len(problem)))
-    return min(_STEP, max(_LEAST**(1 / rungs), 0.5))
-
-
-def _descend(problem: RematProblem, power: float, peak: int, step: float) -> Iterator[Rung]:
-    limit, least, failures = float(peak), peak, 0
-    while limit > _LEAST * peak and failures < _MOST_FAILURES:
-        limit *= step
-        plan = evict(problem, Eviction(limit, distance_power=power))
+def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Iterator[Rung]:
+    """Rungs for falling limits; stops where several in a row bring no lower peak."""
+    ratio = _LEAST**(1 / limits)
+    least, failures = peak, 0
+    for number in range(1, limits + 1):
+        plan = evict(problem, Eviction(peak * ratio**number, distance_power=power))
         rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
         failures = 0 if rung.peak < least else failures + 1
         least = min(least, rung.peak)
         yield rung
+        if failures > 1 + limits // 10:
+            return
 
 
 def _variants(graph: Graph, problem: RematProblem) -> Iterator[RematProblem]:
@@ -88,13 +87,3 @@ def _without(problem: RematProblem, ops: FrozenSet[int]) -> RematProblem:
 def _restored(rung: Rung) -> Rung:
     plan = restore(rung.problem, rung.plan, rung.peak)
     return replace(rung, plan=plan, seconds=plan.seconds)
-
-
-def cheapest_within(rungs: List[Rung], peak: int) -> Tuple[Rung, ...]:
-    """The cheapest rung whose peak is at most `peak` bytes, if any."""
-    return tuple(sorted((r for r in rungs if r.peak <= peak), key=lambda r: (r.seconds, r.peak)))[:1]
-
-
-def lowest_within(rungs: List[Rung], seconds: float) -> Rung:
-    """The rung of the lowest peak that costs at most `seconds`; the untouched program is one."""
-    return min((r for r in rungs if r.seconds <= seconds), key=lambda r: (r.peak, r.seconds))
