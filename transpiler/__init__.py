@@ -4,10 +4,11 @@ from transpiler.api import memory_optimize, release_memory
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
                                MergedVariableError, TranspilerError, UnknownVariableError,
                                UnsupportedPaddleError, VerificationError)
+from transpiler.program_desc.calibration import calibrate
 from transpiler.report import MemoryReport
 
 __all__ = [
     'InvalidArgumentError', 'InvalidProgramError', 'MemoryBudgetError', 'MemoryReport',
     'MergedVariableError', 'TranspilerError', 'UnknownVariableError', 'UnsupportedPaddleError',
-    'VerificationError', 'memory_optimize', 'release_memory'
+    'VerificationError', 'calibrate', 'memory_optimize', 'release_memory'
 ]

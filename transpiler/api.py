@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional, Union
 from transpiler import arguments
 from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences, plan
 from transpiler.program_desc import environment, live_program
+from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import MARKS, emit, is_marked
 from transpiler.program_desc.importer import import_program
 from transpiler.program_desc.shapes import is_batch
@@ -124,6 +125,7 @@ def _rewrite(target: Any, request: _Request, sequences: Sequences, options: Plan
     if request.budget is not None:
         resting = resting_bytes(program.graph, dims)
         options = replace(options, budget=request.budget - resting)
+    options = replace(options, cost=cached_cost_model() or options.cost)
     done = is_marked(program, mark)
     decided = plan(program.graph, model, dims, options, () if done else sequences)
     if decided.changed:

@@ -13,7 +13,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
-from transpiler.passes.remat.ladder import Rung, front, ladder
+from transpiler.passes.remat.ladder import Rung, front, ladder, proved
 from transpiler.passes.remat.problem import backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 
@@ -59,17 +59,20 @@ class Fitter:
     Args:
         bases: plans whose values all have memories of their own; ladders are built on each.
         finished: the best plan without recomputing in the main block.
+        context: what the passes are told.
+        exact: prove small programs' plans the cheapest, which takes seconds.
     """
 
-    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext) -> None:
+    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext, exact: bool) -> None:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
         for base in bases:
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context)
-                rungs = ladder(base.graph, problem)[1:]
-                self._candidates.extend(_Candidate(base, rung) for rung in rungs)
+                rungs = ladder(base.graph, problem)
+                rungs = proved(rungs) if exact else rungs
+                self._candidates.extend(_Candidate(base, rung) for rung in rungs[1:])
         self._candidates = front(self._candidates)
 
     def lowest(self) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError
@@ -89,6 +90,7 @@ class PlanOptions:
     max_overhead: float = 0.10
     parallel: bool = False
     budget: Optional[int] = None  # bytes above resting
+    cost: CostModel = CostModel()
 
 
 def plan(graph: Graph,
@@ -123,7 +125,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions) -> Plan:
         loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
-        fitter = Fitter(list(bases.values()), best, runner.context)
+        fitter = Fitter(list(bases.values()), best, runner.context,
+                        options.budget is not None)
         if options.budget is None:
             return fitter.within_overhead(_allowed_seconds(runner, best, options))
         fitting = fitter.within_peak(options.budget)
@@ -179,6 +182,7 @@ class _Runner:
                                    options.skip_grads,
                                    options.recompute,
                                    options.max_overhead,
+                                   options.cost,
                                    parallel=options.parallel)
         before = Timeline(graph, model, dims)
         self._start = Plan(graph, graph, before, before)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, Optional
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
-from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
+from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
 
 
 def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
@@ -36,8 +36,17 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         },
                         loops=_loops(plan, dims),
                         savings=plan.savings,
+                        recompute=_recompute(plan),
                         planning_seconds=seconds,
                         note=note)
+
+
+def _recompute(plan: Plan) -> Optional[RecomputeReport]:
+    done = plan.recomputed
+    if done is None:
+        return None
+    return RecomputeReport(done.clones, done.seconds, done.bound_seconds, done.step_seconds,
+                           list(done.curve))
 
 
 def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:

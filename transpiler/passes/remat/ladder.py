@@ -8,6 +8,7 @@ from typing import FrozenSet, Iterator, List
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
 from transpiler.passes.remat.evict import Eviction, evict
+from transpiler.passes.remat.exact import cheapest, is_small
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, profile, untouched
@@ -16,6 +17,7 @@ from transpiler.passes.remat.steps import RematPlan, profile, untouched
 _LEAST = 0.04
 _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
+_MOST_PROOFS = 8
 _DISTANCE_POWERS = (1.0, 0.0)
 
 
@@ -44,6 +46,18 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     for variant, power in series:
         found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
     return [_restored(rung) for rung in front(found)]
+
+
+def proved(rungs: List[Rung]) -> List[Rung]:
+    """`rungs` of a small program, with the cheapest plan there is for the peak of some of them."""
+    if not rungs or not is_small(rungs[0].problem):
+        return rungs
+    found = list(rungs)
+    for rung in rungs[1::max(1, len(rungs) // _MOST_PROOFS)]:
+        plan = cheapest(rungs[0].problem, rung.peak)
+        if plan is not None:
+            found.append(Rung(profile(rung.problem, plan).peak, plan.seconds, plan, rungs[0].problem))
+    return front(found)
 
 
 def front(rungs: List[Rung]) -> List[Rung]:
