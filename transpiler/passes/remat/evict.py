@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step
@@ -22,15 +22,22 @@ _MOST_OPS = 256
 
 @dataclass(frozen=True)
 class Eviction:
-    """How to choose: `limit` in bytes, values dropped in any case, the weight of the distance to the next use (a power)."""
+    """How to choose: `limit` in bytes, values dropped in any case, the weight of the distance to the next use (a power).
+
+    A plan whose peak is not below `hopeless` bytes is of no interest.
+    """
 
     limit: float
+    hopeless: float = float('inf')
     dropped: FrozenSet[int] = frozenset()
     distance_power: float = 1.0
 
 
-def evict(problem: RematProblem, how: Eviction) -> RematPlan:
-    """The plan that the simulation comes to. It may need more than the limit where nothing can be dropped."""
+def evict(problem: RematProblem, how: Eviction) -> Optional[RematPlan]:
+    """The plan that the simulation comes to. It may need more than the limit where nothing can be dropped.
+
+    None as soon as it needs what is hopeless.
+    """
     return _Simulation(problem, how).run()
 
 
@@ -52,17 +59,19 @@ class _Simulation:
         self._candidates: List[Tuple[float, int]] = []
         self._locked: Set[int] = set()
         self._at = 0
-        self._live = 0
+        self._live = self._highest = 0
         self._plan = RematPlan([], list(range(cells)))
         for cell in range(cells):
             if problem.memory.from_start[cell]:
                 self._current[cell] = cell
                 self._live += self._sizes[cell]
 
-    def run(self) -> RematPlan:
+    def run(self) -> Optional[RematPlan]:
         for at in range(len(self._problem)):
             self._at = at
             self._original(at)
+            if self._highest >= self._how.hopeless:
+                return None
         return self._plan
 
     def _evictable_readers(self) -> Dict[int, List[int]]:
@@ -164,6 +173,7 @@ class _Simulation:
                 self._drop(cell, ops, kept)
         for entry in aside:
             heapq.heappush(self._candidates, entry)
+        self._highest = max(self._highest, self._live + needed)
 
     def _closure(self, cell: int) -> Tuple[List[int], List[int]]:
         """Ops that must run again to have `cell` at its next use, and cells to keep for them that would be gone."""

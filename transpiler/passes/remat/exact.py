@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ortools.sat.python import cp_model
 
 from transpiler.passes.remat.problem import RematProblem
-from transpiler.passes.remat.steps import RematPlan, Step, profile, untouched
+from transpiler.passes.remat.steps import RematPlan, Step, fixed_bytes, profile
 
 # More than this and the model (clones * backward ops * cells) is too large to be solved in a moment.
 _MOST_VARIABLES = 20_000
@@ -73,7 +73,7 @@ def _build(problem: RematProblem, limit: int) -> _Model:
             for c in cells}
     kept = {c: model.NewBoolVar('') for c in cells}
     built = _Model(model, runs, live)
-    fixed = _fixed_bytes(problem)
+    fixed = list(fixed_bytes(problem, cells))
     _forward(problem, model, kept, fixed, limit)
     before = {c: kept[c] for c in cells}
     for at in stages:
@@ -114,18 +114,6 @@ def _forward(problem: RematProblem, model: cp_model.CpModel, kept: Dict[int, Any
         waiting = [c for c in kept if last[c] < at]
         size = sum(problem.memory.sizes[c] * kept[c] for c in waiting)
         model.Add(size + there + int(fixed[at]) <= limit)
-
-
-def _fixed_bytes(problem: RematProblem) -> List[int]:
-    """Bytes at each op of all that is no free cell."""
-    plan = untouched(problem)
-    found = profile(problem, plan)
-    fixed = list(map(int, found.bytes))
-    for cell in _free_cells(problem):
-        ends = found.last[cell] - (1 if cell in found.heir else 0)
-        for at in range(found.first[cell], ends + 1):
-            fixed[at] -= problem.memory.sizes[cell]
-    return fixed
 
 
 def _plan(problem: RematProblem, model: _Model, solver: cp_model.CpSolver) -> RematPlan:

@@ -11,7 +11,7 @@ from transpiler.passes.remat.evict import Eviction, evict
 from transpiler.passes.remat.exact import cheapest, is_small
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.restore import restore
-from transpiler.passes.remat.steps import RematPlan, profile, untouched
+from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
 
 # Limits are tried from the peak down to this share of it, in equal ratios: as many as the work allows.
 _LEAST = 0.04
@@ -71,14 +71,18 @@ def front(rungs: List[Rung]) -> List[Rung]:
 
 def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Iterator[Rung]:
     """Rungs for falling limits; stops where several in a row bring no lower peak."""
-    ratio = _LEAST**(1 / limits)
-    least, failures = peak, 0
-    for number in range(1, limits + 1):
-        plan = evict(problem, Eviction(peak * ratio**number, distance_power=power))
-        rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
-        failures = 0 if rung.peak < least else failures + 1
-        least = min(least, rung.peak)
-        yield rung
+    lowest = max(_LEAST * peak, least_peak(problem))
+    ratio = min(1.0, lowest / max(1, peak))**(1 / limits)
+    limit, least, failures = float(peak), peak, 0
+    for _ in range(limits):
+        limit = min(limit, least) * ratio
+        plan = evict(problem, Eviction(limit, least, distance_power=power))
+        failures += 1
+        if plan is not None:
+            rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
+            failures = 0 if rung.peak < least else failures
+            least = min(least, rung.peak)
+            yield rung
         if failures > 1 + limits // 10:
             return
 

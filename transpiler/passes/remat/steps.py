@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Tuple
+from typing import Dict, Iterable, List, Tuple
 
 import numpy
 
@@ -111,3 +111,25 @@ def _handovers(problem: RematProblem, plan: RematPlan, step: Step, at: int, firs
     dying = {plan.cell_of[i]: i for i in step.reads if last[i] == at}
     born = {plan.cell_of[i]: i for i in step.reads + step.writes if first[i] == at}
     return [(dying[a], born[b]) for a, b in pairs if a in dying and b in born]
+
+
+def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
+    """Bytes at each op of the untouched program, without those of the cells of `free`."""
+    found = profile(problem, untouched(problem))
+    change = numpy.zeros(len(problem) + 1)
+    for cell in free:
+        if found.first[cell] >= 0:
+            change[found.first[cell]] += problem.memory.sizes[cell]
+            change[found.last[cell] + (0 if cell in found.heir else 1)] -= problem.memory.sizes[cell]
+    return found.bytes - numpy.cumsum(change)[:-1]
+
+
+def least_peak(problem: RematProblem) -> int:
+    """No plan has a lower peak: what can't be dropped is there, and what an op touches, but for what it works in place on."""
+    fixed = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
+    for at, cells in enumerate(problem.memory.touches):
+        heirs = {b for _, b in problem.memory.pairs[at]}
+        fixed[at] += sum(problem.memory.sizes[c]
+                         for c in cells
+                         if problem.producer[c] >= 0 and c not in heirs)
+    return int(fixed.max()) if len(fixed) else 0
