@@ -9,10 +9,9 @@ of a byte, a bound.
 from __future__ import annotations
 
 import math
-from typing import Dict, List, Set, Tuple
+from typing import Dict, Hashable, List, Set, Tuple
 
-import networkx
-from networkx.algorithms.flow import preflow_push
+from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from transpiler.passes.remat.problem import RematProblem
 
@@ -20,7 +19,8 @@ from transpiler.passes.remat.problem import RematProblem
 _UNITS = 1e9
 _ROUNDS = 8
 _PRICES = (1e-14, 1e-8)  # seconds a byte
-_MOST_OPS = 1500
+_MOST_OPS = 20_000
+_INFINITE = 1 << 50
 
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
@@ -56,40 +56,47 @@ def _at_boundary(problem: RematProblem) -> Tuple[Set[int], int]:
 
 def _cut(problem: RematProblem, needed: Set[int], price: float) -> Tuple[float, int]:
     """The least of seconds computed again plus bytes kept at `price`, and the bytes kept."""
-    network = networkx.DiGraph()
-    network.add_nodes_from(('source', 'sink'))
+    network = _Network()
     pending: List[int] = sorted(needed)
     seen: Set[int] = set(needed)
-    keep: Dict[int, int] = {}
     for cell in needed:
-        network.add_edge(('had', cell), 'sink')
+        network.arc(('had', cell), 'sink', _INFINITE)
     while pending:
         cell = pending.pop()
         op = problem.producer[cell]
-        keep[cell] = int(problem.memory.sizes[cell] * price * _UNITS)
-        network.add_edge(('made', cell), ('had', cell), capacity=keep[cell])
-        network.add_edge('source', ('op', op), capacity=int(problem.seconds[op] * _UNITS))
-        network.add_edge(('op', op), ('made', cell))
+        network.arc(('made', cell), ('had', cell), int(problem.memory.sizes[cell] * price * _UNITS))
+        network.arc(('op', op), ('made', cell), _INFINITE)
+        if not network.knows(('cost', op)):
+            network.arc('source', ('cost', op), int(problem.seconds[op] * _UNITS))
+            network.arc(('cost', op), ('op', op), _INFINITE)
         for operand in problem.operands[op]:
             if problem.producer[operand] < 0:
                 continue  # taken as there for nothing: a bound may be too low, never too high
-            network.add_edge(('had', operand), ('op', op))
+            network.arc(('had', operand), ('op', op), _INFINITE)
             if operand not in seen:
                 seen.add(operand)
                 pending.append(operand)
-    residual = preflow_push(network, 'source', 'sink')
-    value = residual.graph['flow_value']
-    return value / _UNITS, _kept_bytes(problem, residual, seen)
+    value, reached = network.solve()
+    kept = (c for c in seen if ('made', c) in reached and ('had', c) not in reached)
+    return value / _UNITS, sum(problem.memory.sizes[c] for c in kept)
 
 
-def _kept_bytes(problem: RematProblem, residual: networkx.DiGraph, cells: Set[int]) -> int:
-    reach, frontier = {'source'}, ['source']
-    while frontier:
-        node = frontier.pop()
-        for following, arc in residual[node].items():
-            if following not in reach and arc['flow'] < arc['capacity']:
-                reach.add(following)
-                frontier.append(following)
-    return sum(problem.memory.sizes[c]
-               for c in cells
-               if ('made', c) in reach and ('had', c) not in reach)
+class _Network:
+    """A flow network whose nodes have names."""
+
+    def __init__(self) -> None:
+        self._flow = SimpleMaxFlow()
+        self._number: Dict[Hashable, int] = {'source': 0, 'sink': 1}
+
+    def knows(self, node: Hashable) -> bool:
+        return node in self._number
+
+    def arc(self, tail: Hashable, head: Hashable, capacity: int) -> None:
+        a, b = (self._number.setdefault(n, len(self._number)) for n in (tail, head))
+        self._flow.add_arc_with_capacity(a, b, capacity)
+
+    def solve(self) -> Tuple[int, Set[Hashable]]:
+        """The value of a minimum cut, and the nodes on the source's side."""
+        self._flow.solve(0, 1)
+        side = set(self._flow.get_source_side_min_cut())
+        return self._flow.optimal_flow(), {n for n, i in self._number.items() if i in side}
