@@ -111,10 +111,10 @@ BAD_ARGUMENTS: Dict[str, Any] = {
     'print_log': ['yes', None],
     'skip_opt_set': [3, b'x', {
         'x': 1
-    }, [3], object()],
+    }, [3], len],
     'fetch_list': [3, b'x', {
         'x': 1
-    }, [3], object()],
+    }, [3], len],
 }
 
 

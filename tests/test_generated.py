@@ -40,7 +40,7 @@ def test_generated_program_optimised_for_a_holding_runtime_gives_equal_bytes(
     _assert_equal_bytes(recipe, runtime="predictor")
 
 
-@every(100)
+@every(60)
 @given(recipes())
 def test_generated_program_optimised_for_the_executor_gives_equal_bytes(recipe: Recipe) -> None:
     _assert_equal_bytes(recipe, runtime="executor")
@@ -52,7 +52,7 @@ def test_generated_loop_body_trains_to_equal_bytes(recipe: Recipe) -> None:
     _assert_equal_bytes(recipe)
 
 
-@every(50)
+@every(25)
 @given(recipes())
 def test_second_call_on_a_generated_program_changes_nothing(recipe: Recipe) -> None:
     generated = build(recipe)
@@ -62,7 +62,7 @@ def test_second_call_on_a_generated_program_changes_nothing(recipe: Recipe) -> N
     assert fingerprint(generated.case.main) == once
 
 
-@every(40)
+@every(15)
 @given(recipes())
 def test_untouched_generated_program_repeats_to_the_byte(recipe: Recipe) -> None:
     first, second = build(recipe).case, build(recipe).case

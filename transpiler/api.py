@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Union
 
 from transpiler import arguments
-from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences, plan
+from transpiler.decision import Request, decide
+from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
 from transpiler.program_desc import environment, live_program
-from transpiler.program_desc.calibration import cached_cost_model
-from transpiler.program_desc.emitter import MARKS, emit, is_marked
-from transpiler.program_desc.importer import import_program
-from transpiler.program_desc.shapes import is_batch
-from transpiler.program_desc.validation import check_emitted, check_names
+from transpiler.program_desc.emitter import MARKS
 from transpiler.report import MemoryReport
-from transpiler.report.builder import build_report, resting_bytes
-
-_ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
-_NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
-                  'unchanged.')
 
 
 def memory_optimize(input_program: Any,
@@ -74,8 +64,7 @@ def memory_optimize(input_program: Any,
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead),
                           arguments.check_flag('parallel', parallel))
-    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime,
-                       arguments.byte_count('budget', budget))
+    request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
     report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
     if print_log:
         print(report)
@@ -94,43 +83,15 @@ def release_memory(input_program: Any,
     Takes, returns and raises what memory_optimize does. Where the executor collects garbage there is nothing to do,
     and `changed` is False.
     """
-    request = _Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
     return _rewrite(input_program, request, RELEASE_ONLY, PlanOptions(skip_grads=False), MARKS[1])
 
 
-@dataclass(frozen=True)
-class _Request:
-    fetch_list: Any
-    skip_opt_set: Any
-    batch_size: Optional[int]
-    trip_count: Union[None, int, Mapping[int, int]]
-    runtime: str
-    budget: Optional[int] = None
-
-
-def _rewrite(target: Any, request: _Request, sequences: Sequences, options: PlanOptions,
+def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanOptions,
              mark: str) -> MemoryReport:
-    started = time.perf_counter()
     environment.check_paddle()
-    serialized = live_program.serialize(target)
-    fetched = arguments.names_of('fetch_list', request.fetch_list)
-    skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
-    batch_size = arguments.positive('batch_size', request.batch_size)
-    model = arguments.runtime_model(request.runtime, environment.collects_garbage())
-    check_names(serialized, fetched, skipped, live_program.merged_variables(target))
-
-    program = import_program(serialized, fetched, skipped)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
-                                         is_batch)
-    if request.budget is not None:
-        resting = resting_bytes(program.graph, dims)
-        options = replace(options, budget=request.budget - resting)
-    options = replace(options, cost=cached_cost_model() or options.cost)
-    done = is_marked(program, mark)
-    decided = plan(program.graph, model, dims, options, () if done else sequences)
-    if decided.changed:
-        emitted = emit(program, decided.graph, mark, decided.held)
-        check_emitted(program, emitted)
-        live_program.replace_contents(target, emitted)
-    note = '' if decided.changed else _ALREADY if done else _NOTHING_HELPS
-    return build_report(decided, model, dims, assumed, time.perf_counter() - started, note)
+    decision = decide(live_program.serialize(target), live_program.merged_variables(target),
+                      request, sequences, options, mark)
+    if decision.emitted is not None:
+        live_program.replace_contents(target, decision.emitted)
+    return decision.report

@@ -85,8 +85,12 @@ def share(argument: str, given: Any) -> float:
 _UNITS = MappingProxyType({
     '': 1,
     'B': 1,
-    **{f'{prefix}B': 1000**power for power, prefix in enumerate('KMGT', 1)},
-    **{f'{prefix}IB': 1024**power for power, prefix in enumerate('KMGT', 1)}
+    **{
+        f'{prefix}B': 1000**power for power, prefix in enumerate('KMGT', 1)
+    },
+    **{
+        f'{prefix}IB': 1024**power for power, prefix in enumerate('KMGT', 1)
+    }
 })
 
 

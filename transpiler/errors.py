@@ -37,3 +37,7 @@ class MemoryBudgetError(TranspilerError):
     def __init__(self, message: str, best_bytes: int = 0) -> None:
         super().__init__(message)
         self.best_bytes = best_bytes
+
+
+class SavedFileError(TranspilerError):
+    """A saved program cannot be read, or the new one cannot be written. Nothing was written."""

@@ -63,7 +63,8 @@ class Fitter:
         exact: prove small programs' plans the cheapest, which takes seconds.
     """
 
-    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext, exact: bool) -> None:
+    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext,
+                 exact: bool) -> None:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
@@ -118,5 +119,4 @@ class Fitter:
 
 def _can_gain(base: Plan, context: PassContext) -> bool:
     return (context.model is RuntimeModel.COLLECTING and bool(context.recompute) and
-            not context.parallel and
-            backward_start(base.graph) < len(base.graph.regions[0].ops))
+            not context.parallel and backward_start(base.graph) < len(base.graph.regions[0].ops))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
@@ -47,6 +47,14 @@ OPTIMIZE: Sequences = tuple(loops + order + rest
 RELEASE_ONLY: Sequences = ((_RELEASE,),)
 # What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
 _AGAINST_LAG: Sequences = ((_REUSE,), (_IN_PLACE, _REUSE), (_PROMPT,), (_REUSE, _PROMPT))
+
+
+def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:
+    """`sequences`, then without the passes that move ops, then without those that add them, then none."""
+    yield sequences
+    yield tuple(s for s in sequences if _SCHEDULE not in s)
+    yield tuple(s for s in sequences if not {_SCHEDULE, _RECOMPUTE, _COPIES}.intersection(s))
+    yield ()
 
 
 @dataclass
@@ -111,41 +119,45 @@ def plan(graph: Graph,
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
-    if sequences:
-        best = _fit(runner, best, options)
+    best = _fit(runner, best, options, sequences)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
     return best
 
 
-def _fit(runner: _Runner, best: Plan, options: PlanOptions) -> Plan:
-    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows."""
-    if best.original.regions[0].ops and (options.budget is None or
-                                         best.after.peak_bytes > options.budget):
+def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
+    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows.
+
+    Clones start as soon as they can unless their order is held, so that must be allowed too.
+    """
+    if options.budget is not None and best.after.peak_bytes <= options.budget:
+        return best
+    allowed = {step for sequence in sequences for step in sequence}
+    bases: Dict[int, Plan] = {}
+    if {_SCHEDULE, _RECOMPUTE} <= allowed:
         loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
-        fitter = Fitter(list(bases.values()), best, runner.context,
-                        options.budget is not None)
-        if options.budget is None:
-            return fitter.within_overhead(_allowed_seconds(runner, best, options))
-        fitting = fitter.within_peak(options.budget)
-        if fitting is None:
-            lowest = fitter.lowest()
-            raise MemoryBudgetError(_over_budget(lowest, options.budget),
-                                    lowest.after.peak_bytes)
-        return fitting
-    return best
+    fitter = Fitter(list(bases.values()), best, runner.context, options.budget is not None)
+    if options.budget is None:
+        return fitter.within_overhead(_allowed_seconds(runner, best, options))
+    fitting = fitter.within_peak(options.budget)
+    if fitting is None:
+        lowest = fitter.lowest()
+        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
+    return fitting
 
 
 def _over_budget(lowest: Plan, budget: int) -> str:
     residents = lowest.after.residents(lowest.after.peak.op)[:_MOST_NAMED]
-    largest = ', '.join(
-        f'{lowest.graph.values[r.storage].name} '
-        f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})' for r in residents)
+    largest = ', '.join(f'{lowest.graph.values[r.storage].name} '
+                        f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})'
+                        for r in residents)
     op = lowest.graph.ops[lowest.after.peak.op]
-    return (f'no plan stays below {budget} bytes above resting memory; the lowest peak reached is '
-            f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}')
+    return (
+        f'no plan stays below {budget} bytes above resting memory; the lowest peak reached is '
+        f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
+    )
 
 
 def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float:

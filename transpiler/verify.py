@@ -186,21 +186,35 @@ class _Run:
 
     def _nested(self, region: Region, cells: Cells) -> None:
         """Merges into `cells` what `region` does in any number of trips that its kind allows."""
-        while True:
+        changed = True
+        while changed:
             trip = dict(cells)
             self._region(region, trip)
-            changed = False
-            for storage, definitions in trip.items():
-                before = cells.get(storage)
-                if before is None:
-                    owner = self._graph.values[storage]
-                    before = frozenset() if owner.region >= region.id else frozenset({('initial',
-                                                                                       owner.name)})
-                if not definitions <= before:
-                    changed = True
-                cells[storage] = before | definitions
-            if not changed or region.kind not in _LOOPS:
-                return
+            changed = self._merge(region, self._without_marks(region, trip), cells)
+            changed = changed and region.kind in _LOOPS
+
+    def _merge(self, region: Region, trip: Cells, cells: Cells) -> bool:
+        """Adds to `cells` what one trip of `region` left; whether that was anything new."""
+        changed = False
+        for storage, definitions in trip.items():
+            before = cells.get(storage)
+            if before is None:
+                owner = self._graph.values[storage]
+                is_local = owner.region >= region.id
+                before = frozenset() if is_local else frozenset({('initial', owner.name)})
+            changed = changed or not definitions <= before
+            cells[storage] = before | definitions
+        return changed
+
+    def _without_marks(self, region: Region, cells: Cells) -> Cells:
+        """What is the value of the last trip is just the value to those who come after the gradient."""
+        if region.kind is not RegionKind.LOOP_GRADIENT or region.forward < 0:
+            return cells
+        mark = ('final', self._origins[self._graph.regions[region.forward].op])
+        return {
+            storage: frozenset(d[2:] if d[:2] == mark else d for d in definitions)
+            for storage, definitions in cells.items()
+        }
 
     def _may_write(self, cells: Cells, value: int, definition: Definition) -> None:
         storage = self._graph.values[value].storage
@@ -305,6 +319,9 @@ def _defined_value(old: Graph, definition: Definition) -> Optional[Value]:
         return _defined_value(old, definition[1:])
     if definition[0] == 'final':
         return _defined_value(old, definition[2:])
+    if definition[0] == 'initial':
+        named = [v for v in old.values if v.name == definition[1]]
+        return named[0] if len({v.shape for v in named}) == 1 else None
     if not isinstance(definition[0], int):
         return None
     if definition[1] != 'result':

@@ -210,8 +210,15 @@ def test_case_3_the_input_of_a_product_is_computed_again_and_the_product_is_not(
     assert new.values[reader.operands[0]].name == 'z@REBUILT'
 
 
-@pytest.mark.parametrize('facts', [{'random': True}, {'collective': True}, {'side_effect': True},
-                                   {'known': False}])
+@pytest.mark.parametrize('facts', [{
+    'random': True
+}, {
+    'collective': True
+}, {
+    'side_effect': True
+}, {
+    'known': False
+}])
 def test_ops_with_more_effects_than_their_results_never_run_twice(facts: dict) -> None:
     graph = _chain(12)
     graph.ops[4] = replace(graph.ops[4], facts=replace(graph.ops[4].facts, **facts))

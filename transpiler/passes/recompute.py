@@ -26,8 +26,10 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable, seen_by_gradient
 
 _FOREVER = float('inf')
+# How long `_put_back` tries: values kept after all, and values looked at for each.
+_MOST_PUT_BACK, _MOST_CANDIDATES = 6, 40
 # Bytes that a second of compute is worth: from nearly nothing to more than any memory.
-_RATES = [10.0**k for k in range(3, 16)]
+_RATES = [10.0**(k / 8) for k in range(24, 121)]
 
 
 @dataclass
@@ -55,7 +57,7 @@ def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
         _drop_shape_readers(graph, gradient)
         problem = _problem(graph, gradient, context)
         rebuilt = _choose(problem, context.recompute, budget)
-        spent = sum(problem.seconds[op] for op in _ops_of(problem, rebuilt))
+        spent = _seconds(problem, rebuilt)
         context.spent_seconds += spent
         budget -= spent
         if rebuilt:
@@ -165,19 +167,62 @@ def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Se
 
 
 def _choose(problem: _Problem, mode: str, budget: float) -> FrozenSet[int]:
-    """Values to rebuild, at the lowest exchange rate whose extra time fits into `budget` seconds."""
+    """Values to rebuild, at the lowest exchange rate whose extra time fits into `budget` seconds.
+
+    A higher rate never rebuilds more, so the lowest is found by bisection. No rate gives the sets between those of two
+    neighbouring rates: so starting from all that can be rebuilt, values are put back until the time fits.
+    """
+    if mode != 'auto':
+        return _cut(problem, _RATES[0])
     best: FrozenSet[int] = frozenset()
-    limit = budget if mode == 'auto' else _FOREVER
-    for rate in _RATES:
-        rebuilt = _cut(problem, rate)
-        if sum(problem.seconds[op] for op in _ops_of(problem, rebuilt)) <= limit:
+    low, high = 0, len(_RATES)
+    while low < high:
+        middle = (low + high) // 2
+        rebuilt = _cut(problem, _RATES[middle])
+        if _seconds(problem, rebuilt) <= budget:
+            best, high = rebuilt, middle
+        else:
+            low = middle + 1
+    if high == 0:
+        return best
+    between = _put_back(problem, budget)
+    return min((best, between), key=lambda rebuilt: _kept_bytes(problem, rebuilt))
+
+
+def _put_back(problem: _Problem, budget: float) -> FrozenSet[int]:
+    """All that can be rebuilt, which takes too long, with a few values kept after all: greedily the one after which the
+    time fits and least is kept, or else the one that takes most time off for its bytes."""
+    kept: FrozenSet[int] = frozenset()
+    rebuilt = _cut(problem, _RATES[0])
+    for _ in range(_MOST_PUT_BACK):
+        options = [(_cut(problem, _RATES[0], kept | {value}), value)
+                   for value in sorted(rebuilt)[:_MOST_CANDIDATES]]
+        if not options:
+            break
+        fitting = [option for option in options if _seconds(problem, option[0]) <= budget]
+        rank = _kept_bytes if fitting else _seconds
+        rebuilt, value = min(fitting or options, key=lambda option: rank(problem, option[0]))
+        if fitting:
             return rebuilt
-    return best
+        kept |= {value}
+    return frozenset()
 
 
-def _cut(problem: _Problem, rate: float) -> FrozenSet[int]:
+def _seconds(problem: _Problem, rebuilt: FrozenSet[int]) -> float:
+    return sum(problem.seconds[op] for op in _ops_of(problem, rebuilt))
+
+
+def _kept_bytes(problem: _Problem, rebuilt: FrozenSet[int]) -> int:
+    """Bytes of what stays for the gradient: what it needs and what the rebuilt values are made of."""
+    made_of = {v for value in rebuilt for v in problem.producer[value].reads()}
+    kept = (problem.needed | made_of) - rebuilt
+    return sum(problem.size.get(v, 0) for v in kept - problem.free)
+
+
+def _cut(problem: _Problem, rate: float, kept: FrozenSet[int] = frozenset()) -> FrozenSet[int]:
     """Values to rebuild when a second costs `rate` bytes. A value's node is split: the arc inside is keeping it, the arc
-    from the source is rebuilding it, the arcs from its op's operands say that these must be had too."""
+    from the source is rebuilding it, the arcs from its op's operands say that these must be had too. `kept` values are
+    not rebuilt at any price."""
     network = networkx.DiGraph()
     network.add_nodes_from(('source', 'sink'))
     pending, seen = sorted(problem.needed), set(problem.needed)
@@ -185,7 +230,7 @@ def _cut(problem: _Problem, rate: float) -> FrozenSet[int]:
         network.add_edge((value, 'had'), 'sink')  # without a capacity: infinite
     while pending:
         value = pending.pop()
-        op = problem.producer.get(value)
+        op = None if value in kept else problem.producer.get(value)
         network.add_edge((value, 'made'), (value, 'had'), capacity=problem.size.get(value, 0) + 1)
         if op is None:
             network.add_edge('source', (value, 'made'))

@@ -79,7 +79,8 @@ def _measure() -> CostModel:
 
 def _seconds_per_op(kind: str, shape: Tuple[int, ...]) -> float:
     """The least time of one op of a chain, between a chain of one length and one of twice that."""
-    return max(1e-9, (_chain_seconds(kind, shape, 2 * _CHAIN) - _chain_seconds(kind, shape, _CHAIN)) /
+    return max(1e-9,
+               (_chain_seconds(kind, shape, 2 * _CHAIN) - _chain_seconds(kind, shape, _CHAIN)) /
                _CHAIN)
 
 

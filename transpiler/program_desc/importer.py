@@ -302,6 +302,6 @@ def _source_line(desc: framework_pb2.OpDesc) -> Optional[str]:
     for attribute in desc.attrs:
         if attribute.name == 'op_callstack':
             frames = [s.strip() for s in attribute.strings if s.strip().startswith('File')]
-            own = [f for f in frames if '/paddle/' not in f]
+            own = [f for f in frames if '/paddle/' not in f and '/site-packages/' not in f]
             return (own or frames or [''])[-1]
     return ''

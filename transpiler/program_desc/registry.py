@@ -60,8 +60,7 @@ class OpRegistry:
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
         signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
-                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs),
-                     _updates(desc))
+                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc))
         if signature not in self._cache:
             self._cache[signature] = self._ask(desc)
         return self._cache[signature]

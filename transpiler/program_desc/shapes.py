@@ -183,6 +183,8 @@ class _Inference:
                 for (_, variable), shape in zip(outputs, before):
                     variable.set_shape(shape)
             self._contents.follow(op, block)
+            if op.type() == 'rnn':
+                _set_rnn_reserve(op, block)
             for key, variable in outputs:
                 self._note(key, tuple(variable.shape()))
 
@@ -203,6 +205,20 @@ class _Inference:
         seen = self.largest.get(key)
         if seen is None or -1 in shape or (-1 not in seen and _elements(shape) > _elements(seen)):
             self.largest[key] = shape
+
+
+# Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
+_RNN_KEPT = {'LSTM': 6, 'GRU': 4}
+
+
+def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """The kernel sizes what it keeps for its gradient itself (2.6.2, CPU); shape inference knows nothing of it."""
+    out = block.find_var_recursive(op.output('Out')[0].encode()).shape()
+    layers = op.attr('num_layers')
+    reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
+    if reserve is not None and -1 not in out and not op.attr('is_test'):
+        rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
+        reserve.set_shape([rows, _elements(out)])
 
 
 def _elements(shape: Sequence[int]) -> int:

@@ -9,11 +9,13 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
+from transpiler.report.picture import doing_op, makers, pictures
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
 
 
 def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
                  seconds: float, note: str) -> MemoryReport:
+    before, after = pictures(plan)
     bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
     return MemoryReport(changed=plan.changed,
                         runtime=model.value,
@@ -38,7 +40,9 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         savings=plan.savings,
                         recompute=_recompute(plan),
                         planning_seconds=seconds,
-                        note=note)
+                        note=note,
+                        picture_before=before,
+                        picture_after=after)
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:
@@ -58,12 +62,12 @@ def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
 def _op_text(graph: Graph, op: int) -> str:
     if op < 0:
         return 'no operator'
-    label = graph.ops[op].label
-    return f'{graph.ops[op].kind} (op {op})' + (f', {label}' if label else '')
+    shown = doing_op(graph, op)
+    return f'{shown.kind} (op {shown.id})' + (f', {shown.label}' if shown.label else '')
 
 
 def _peak_variables(plan: Plan, dims: Mapping[str, int]) -> List[PeakVariable]:
-    makers = {v: op.id for op in reversed(list(plan.graph.walk())) for v in op.writes()}
+    made_by = makers(plan.graph)
     rows: Dict[str, PeakVariable] = {}
     for resident in plan.after.residents(plan.after.peak.op):
         value = plan.graph.values[resident.storage]
@@ -72,7 +76,7 @@ def _peak_variables(plan: Plan, dims: Mapping[str, int]) -> List[PeakVariable]:
         seen = rows.get(value.name)
         if seen is not None:
             count, size = count + seen.count, size + seen.bytes
-        maker = _op_text(plan.graph, makers.get(value.id, -1))
+        maker = _op_text(plan.graph, made_by.get(value.id, -1))
         rows[value.name] = PeakVariable(value.name, size, count, maker)
     return sorted(rows.values(), key=lambda r: -r.bytes)
 

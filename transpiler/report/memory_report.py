@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
 from rich.console import Console
 from rich.table import Table
+
+from transpiler.report.picture import Picture
 
 _WIDTH = 110
 _MOST_ROWS = 10
@@ -96,10 +99,29 @@ class MemoryReport:
     recompute: Optional[RecomputeReport] = None
     planning_seconds: float = 0.0
     note: str = ''
+    picture_before: Picture = field(default_factory=Picture, repr=False, compare=False)
+    picture_after: Picture = field(default_factory=Picture, repr=False, compare=False)
 
     def to_dict(self) -> Dict[str, Any]:
-        """The same as plain data, ready for JSON."""
-        return dataclasses.asdict(self)
+        """The same as plain data, ready for JSON; without the pictures."""
+        fields = (f.name for f in dataclasses.fields(self) if not f.name.startswith('picture_'))
+        return {name: _plain(getattr(self, name)) for name in fields}
+
+    def plot(self) -> Any:
+        """Live bytes over ops, before and after: a `matplotlib.figure.Figure`."""
+        from transpiler.report.figures import figure
+        return figure(self.picture_before, self.picture_after)
+
+    def to_html(self, title: str = 'the program') -> str:
+        """The picture as one page that needs no network."""
+        from transpiler.report.html import page
+        return page(self, title)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        text = io.BytesIO()
+        self.plot().savefig(text, format='svg')
+        return f'<pre>{html.escape(str(self))}</pre>' + text.getvalue().decode()
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=_WIDTH)
@@ -176,3 +198,9 @@ def human(size: int) -> str:
             return f'{size} B' if unit == 'B' else f'{amount:.2f} {unit}'
         amount /= 1024
     return str(size)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    return [_plain(v) for v in value] if isinstance(value, list) else value

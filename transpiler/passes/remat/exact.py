@@ -67,10 +67,9 @@ def _build(problem: RematProblem, limit: int) -> _Model:
     clones, cells = _clonable(problem), _free_cells(problem)
     stages = range(problem.boundary, len(problem))
     runs = {(at, op): model.NewBoolVar('') for at in stages for op in clones}
-    live = {(at, step, c): model.NewBoolVar('')
-            for at in stages
-            for step in (*clones, -1)
-            for c in cells}
+    live = {
+        (at, step, c): model.NewBoolVar('') for at in stages for step in (*clones, -1) for c in cells
+    }
     kept = {c: model.NewBoolVar('') for c in cells}
     built = _Model(model, runs, live)
     fixed = list(fixed_bytes(problem, cells))
@@ -104,8 +103,8 @@ def _step(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any
         model.solver.Add(runs == 0)
 
 
-def _forward(problem: RematProblem, model: cp_model.CpModel, kept: Dict[int, Any],
-             fixed: List[int], limit: int) -> None:
+def _forward(problem: RematProblem, model: cp_model.CpModel, kept: Dict[int, Any], fixed: List[int],
+             limit: int) -> None:
     """Until its last use in the forward part a cell is there; from then on only if it is kept."""
     last = {c: max(u for u in problem.memory.users[c] if u < problem.boundary) for c in kept}
     first = {c: problem.memory.users[c][0] for c in kept}

@@ -56,7 +56,8 @@ def proved(rungs: List[Rung]) -> List[Rung]:
     for rung in rungs[1::max(1, len(rungs) // _MOST_PROOFS)]:
         plan = cheapest(rungs[0].problem, rung.peak)
         if plan is not None:
-            found.append(Rung(profile(rung.problem, plan).peak, plan.seconds, plan, rungs[0].problem))
+            found.append(
+                Rung(profile(rung.problem, plan).peak, plan.seconds, plan, rungs[0].problem))
     return front(found)
 
 

@@ -120,7 +120,8 @@ def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
     for cell in free:
         if found.first[cell] >= 0:
             change[found.first[cell]] += problem.memory.sizes[cell]
-            change[found.last[cell] + (0 if cell in found.heir else 1)] -= problem.memory.sizes[cell]
+            change[found.last[cell] +
+                   (0 if cell in found.heir else 1)] -= problem.memory.sizes[cell]
     return found.bytes - numpy.cumsum(change)[:-1]
 
 
@@ -129,7 +130,6 @@ def least_peak(problem: RematProblem) -> int:
     fixed = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
     for at, cells in enumerate(problem.memory.touches):
         heirs = {b for _, b in problem.memory.pairs[at]}
-        fixed[at] += sum(problem.memory.sizes[c]
-                         for c in cells
-                         if problem.producer[c] >= 0 and c not in heirs)
+        fixed[at] += sum(
+            problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in heirs)
     return int(fixed.max()) if len(fixed) else 0

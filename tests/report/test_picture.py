@@ -1,0 +1,127 @@
+"""The picture's data: adds up to the timeline, names who is where, and goes to JSON, figures and notebooks."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.programs import build, small_options
+from transpiler import memory_optimize
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.ir import Graph, RegionKind, Size
+from transpiler.passes.reuse import reuse_storages
+from transpiler.planner import plan
+from transpiler.report.builder import build_report
+from transpiler.report.html import _area, _drawn_steps
+from transpiler.report.trace import trace
+
+
+@pytest.fixture(scope='module')
+def report():
+    case = build('loop', small_options('loop'))
+    return memory_optimize(case.main,
+                           fetch_list=list(case.fetch),
+                           trip_count=4,
+                           runtime='retaining')
+
+
+def chain(length: int, size: int = 4096):
+    """relu after relu, none in place; storages reused for a runtime that retains."""
+    graph = Graph()
+    graph.new_region(RegionKind.BLOCK)
+    previous = ()
+    for i in range(length):
+        value = graph.new_value(f'v{i}',
+                                0,
+                                dtype='FP32',
+                                shape=(Size.of(size),),
+                                size=Size.of(4 * size))
+        graph.new_op('relu',
+                     0,
+                     operands=previous,
+                     results=(value.id,),
+                     label=f'File "model.py", line {i}')
+        previous = (value.id,)
+    graph.values[-1].fetched = True
+    decided = plan(graph, RuntimeModel.RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    return build_report(decided, RuntimeModel.RETAINING, {}, [], 0.0, '')
+
+
+def test_the_peak_of_the_picture_is_the_peak_of_the_report(report):
+    assert report.picture_before.peak_bytes == report.peak_bytes_before
+    assert report.picture_after.peak_bytes == report.peak_bytes_after
+
+
+def test_bars_of_a_straight_line_add_up_to_the_bytes_at_every_step():
+    for picture in (chain(30).picture_before, chain(30).picture_after):
+        for step, size in enumerate(picture.bytes):
+            tenants = {
+                (b.storage, b.count): b.bytes for b in picture.bars if b.first <= step <= b.last
+            }
+            assert sum(tenants.values()) == size
+
+
+def test_tenants_of_one_storage_do_not_overlap():
+    picture = chain(30).picture_after
+    lanes = {}
+    for bar in picture.bars:
+        lanes.setdefault(bar.storage, []).append((bar.first, bar.last))
+    assert len(picture.bars) > len(lanes)
+    for spans in lanes.values():
+        spans.sort()
+        assert all(a[1] < b[0] for a, b in zip(spans, spans[1:]))
+
+
+def test_a_training_loop_is_drawn_with_its_trips_and_what_they_keep(report):
+    picture = report.picture_before
+    assert {loop.trips for loop in picture.loops} == {4} and len(picture.loops) == 2
+    assert {bar.count for bar in picture.bars} == {1, 4}
+
+
+def test_all_bars_lie_within_the_steps(report):
+    for picture in (report.picture_before, report.picture_after):
+        assert all(0 <= b.first <= b.last < len(picture.bytes) for b in picture.bars)
+
+
+def test_layers_of_the_area_add_up_to_the_line_and_hold_the_peak():
+    picture = chain(3000).picture_before
+    figure = _area(picture, picture.peak_bytes)
+    layers, line = figure['data'][:-1], figure['data'][-1]
+    steps = layers[0]['x']
+    assert picture.peak in steps and len(steps) <= 1000
+    assert [sum(column) for column in zip(*(layer['y'] for layer in layers))
+           ] == [line['y'][i] for i in steps]
+
+
+def test_few_steps_are_all_drawn():
+    assert _drawn_steps([5, 1, 3]) == [0, 1, 2]
+
+
+def test_json_leaves_the_pictures_out(report):
+    data = json.loads(json.dumps(report.to_dict()))
+    assert data['peak_bytes_after'] == report.peak_bytes_after
+    assert not [key for key in data if key.startswith('picture')]
+    assert data['peak_variables'][0]['name'] == report.peak_variables[0].name
+
+
+def test_the_figure_draws_both_with_their_peaks(report):
+    axes = report.plot().axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    wanted = [
+        f'{t}: peak {size / 2**20:.2f} MiB' for t, size in (('before', report.peak_bytes_before),
+                                                            ('after', report.peak_bytes_after))
+    ]
+    assert labels == wanted
+
+
+def test_a_notebook_shows_the_table_and_the_figure(report):
+    shown = report._repr_html_()
+    assert 'peak above resting' in shown and '<svg' in shown
+
+
+def test_every_slice_of_a_trace_is_complete(report):
+    events = trace(report)['traceEvents']
+    slices = [e for e in events if e['ph'] == 'X']
+    assert {e['ph'] for e in events} == {'M', 'C', 'X'}
+    assert all(e['dur'] >= 1 and {'name', 'ts', 'pid', 'tid'} <= set(e) for e in slices)
+    assert len({e['pid'] for e in slices}) == 2

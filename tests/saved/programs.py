@@ -1,0 +1,77 @@
+"""Small saved programs of every kind that Paddle writes."""
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List
+
+import numpy as np
+import paddle
+from paddle import static
+
+from benchmarks.programs import build, small_options
+
+
+def save_tiny(folder: Path, name: str = 'tiny') -> Path:
+    """A convolution, batch norm, relu, a residual and a classifier, by save_inference_model."""
+    paddle.enable_static()
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        paddle.seed(1)
+        image = static.data('image', [-1, 3, 8, 8], 'float32')
+        hidden = paddle.nn.functional.relu(
+            paddle.nn.BatchNorm2D(8)(paddle.nn.Conv2D(3, 8, 3, padding=1)(image)))
+        for _ in range(3):
+            hidden = hidden + paddle.nn.functional.relu(
+                paddle.nn.Conv2D(8, 8, 3, padding=1)(hidden))
+        scores = static.nn.fc(hidden, 10)
+        main = main.clone(for_test=True)
+        executor = static.Executor(paddle.CPUPlace())
+        with static.scope_guard(static.Scope()):
+            executor.run(startup)
+            static.save_inference_model(str(folder / name), [image],
+                                        [main.global_block().var(scores.name)],
+                                        executor,
+                                        program=main,
+                                        clip_extra=False)
+    return folder / name
+
+
+def save_benchmark(folder: Path, name: str) -> Path:
+    """The inference version of a benchmark program at test size, and its inputs as .npz."""
+    paddle.enable_static()
+    case = build(name, replace(small_options(name), inference=True))
+    executor = static.Executor(paddle.CPUPlace())
+    feed = case.feed(0)
+    block = case.main.global_block()
+    with static.scope_guard(static.Scope()):
+        executor.run(case.startup)
+        static.save_inference_model(str(folder / name), [block.var(n) for n in feed],
+                                    [block.var(n) for n in case.fetch],
+                                    executor,
+                                    program=case.main)
+    np.savez(str(folder / f'{name}.npz'), **feed)
+    return folder / name
+
+
+def training_program() -> static.Program:
+    """A small perceptron with its backward and SGD; the loss is called `loss`."""
+    paddle.enable_static()
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        x = static.data('x', [-1, 64], 'float32')
+        for width in (256, 256, 256, 64):
+            x = static.nn.fc(x, width, activation='relu')
+        loss = paddle.assign(paddle.mean(x))
+        main.global_block()._rename_var(loss.name, 'loss')
+        paddle.optimizer.SGD(0.1).minimize(main.global_block().var('loss'))
+    return main
+
+
+def contents(folder: Path) -> Dict[str, bytes]:
+    """Every file below `folder` with its bytes."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+def names(folder: Path) -> List[str]:
+    return sorted(contents(folder))

@@ -1,0 +1,48 @@
+"""Training loops: less memory, linear in the number of steps, as the runtime measures it in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, Tuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_loop')
+
+
+def measured(folder: Path, program: str, *options: str) -> Tuple[Dict, Dict]:
+    """The rows of the plain and of the optimised program; the command fails if their bytes differ."""
+    target = folder / 'rows.json'
+    command = [
+        sys.executable, '-m', 'benchmarks', program, '--both', '--collection', 'on', '--steps', '3',
+        '--json',
+        str(target), *options
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    plain, optimised = json.loads(target.read_text())
+    assert optimised['same_bytes_as_reference'] == 'equal'
+    return plain, optimised
+
+
+def test_twice_the_trips_take_at_most_twice_the_memory(tmp_path: Path) -> None:
+    short = measured(tmp_path, 'loop', '--trip-count', '20')
+    long = measured(tmp_path, 'loop', '--trip-count', '40')
+    assert long[1]['later_peak_bytes']['minimum'] <= 2 * short[1]['later_peak_bytes']['minimum']
+    # Without the optimizer it is the square of the length: the gain grows with it.
+    gains = [
+        p['later_peak_bytes']['minimum'] / o['later_peak_bytes']['minimum']
+        for p, o in (short, long)
+    ]
+    assert gains[1] > gains[0] > 4
+
+
+@pytest.mark.parametrize('program', LOOPS)
+def test_every_kind_of_training_loop_needs_less(tmp_path: Path, program: str) -> None:
+    plain, optimised = measured(tmp_path, program)
+    assert optimised['first_peak_bytes']['minimum'] < plain['first_peak_bytes']['minimum']
+    assert optimised['later_peak_bytes']['minimum'] < plain['later_peak_bytes']['minimum']

@@ -1,0 +1,103 @@
+"""Two saved programs, run side by side: the same bytes, and which memory each needs."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+from rich.table import Table
+
+from transpiler import arguments
+from transpiler.errors import InvalidArgumentError, SavedFileError
+from transpiler.program_desc.files import SavedProgram, read_program
+from transpiler.program_desc.importer import import_program
+from transpiler.program_desc.running import SETTINGS, RunResult, RunSpec, make_feed, run_apart
+from transpiler.program_desc.shapes import is_batch
+from transpiler.report.memory_report import human
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of one program; `equal`: it gave the bytes of the first row."""
+
+    title: str
+    result: RunResult
+    equal: bool
+
+    def to_dict(self) -> Dict[str, Any]:
+        return {
+            'run': self.title,
+            'equal': self.equal,
+            'resting_bytes': self.result.resting_bytes,
+            'peak_bytes': self.result.peak_bytes,
+            'held_bytes': self.result.held_bytes
+        }
+
+
+def compare(source: str, target: str, feed: Optional[str], fetch: List[str], batch_size: int,
+            every_setting: bool) -> List[Row]:
+    """Runs both; raises TranspilerError if one does not run or the inputs do not fit."""
+    old, new = read_program(source), read_program(target)
+    if old.for_inference != new.for_inference:
+        raise InvalidArgumentError('one of the two is an inference program, the other is not')
+    if not old.for_inference and not fetch:
+        raise InvalidArgumentError(
+            f'{old.path} has no fetch operator: name with --fetch what to compare')
+    settings = SETTINGS if every_setting and old.for_inference else SETTINGS[:1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / 'feed.npz')
+        np.savez(path, **_inputs(old, feed, fetch, batch_size))
+        first = run_apart(RunSpec(str(old.path), path, fetch))
+        rows = [Row(str(old.path), first, len(set(first.digests)) == 1 or not old.for_inference)]
+        for setting in settings:
+            result = run_apart(RunSpec(str(new.path), path, fetch, list(setting)))
+            title = ' '.join([str(new.path), *setting])
+            rows.append(Row(title, result, result.results == first.results))
+    return rows
+
+
+def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
+            batch_size: int) -> Dict[str, np.ndarray]:
+    program = import_program(saved.serialized, fetch)
+    dims, _ = arguments.dim_values(program.symbols(), batch_size, None, is_batch)
+    shapes = {v.name: v.shape for v in program.graph.values if _is_input(v, saved)}
+    if feed is None:
+        sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}
+        return make_feed(saved, sorted(shapes), sizes)
+    given = _read_npz(feed)
+    missing = sorted(set(shapes) - set(given))
+    if missing:
+        raise InvalidArgumentError(f'{feed} has no array for input {missing[0]!r}')
+    return {name: given[name] for name in shapes}
+
+
+def _is_input(value: Any, saved: SavedProgram) -> bool:
+    fed = {
+        n for op in saved.message.blocks[0].ops
+        if op.type == 'feed' for s in op.outputs for n in s.arguments
+    }
+    return value.region == 0 and (value.name in fed if fed else value.fed)
+
+
+def _read_npz(path: str) -> Dict[str, np.ndarray]:
+    try:
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise SavedFileError(f'cannot read {path}: no .npz file of arrays') from error
+
+
+def table(rows: List[Row]) -> Table:
+    """Measured peaks side by side."""
+    result = Table(title='Measured in fresh processes, above resting', title_justify='left')
+    for column in ('run', 'first run', 'later runs', 'held between', 'resting', 'bytes'):
+        result.add_column(column)
+    for row in rows:
+        peaks = row.result.peak_bytes
+        result.add_row(row.title, human(peaks[0]), human(max(peaks[1:])),
+                       human(row.result.held_bytes), human(row.result.resting_bytes),
+                       'equal' if row.equal else 'DIFFERENT')
+    return result

@@ -1,0 +1,251 @@
+"""The command line: what a saved program needs, a smaller one, proof that both give the same bytes, a picture.
+
+Exit codes: 0 done, 1 the program, the files or the budget do not allow it (one line on stderr says why), 2 wrong
+usage, 3 `check` found a difference.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from transpiler.errors import SavedFileError, TranspilerError
+
+FAILED, DIFFERENT = 1, 3
+_UNITS = {
+    '': 1,
+    'B': 1,
+    'KB': 10**3,
+    'MB': 10**6,
+    'GB': 10**9,
+    'KIB': 2**10,
+    'MIB': 2**20,
+    'GIB': 2**30
+}
+
+
+class ByteSize(click.ParamType):
+    """A number of bytes: 6000000, 6GB, 512MiB."""
+
+    name = 'bytes'
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        found = re.fullmatch(r'\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*', str(value), re.IGNORECASE)
+        if not found or found.group(2).upper() not in _UNITS:
+            self.fail(f'{value!r} is no size; write 6GB, 512MiB or a number of bytes', param, ctx)
+        size = int(float(found.group(1)) * _UNITS[found.group(2).upper()])
+        return size if size else self.fail('a budget is more than nothing', param, ctx)
+
+
+def _one_line_errors(command: Callable) -> Callable:
+    """Turns errors that are the user's to solve into one line and an exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except TranspilerError as error:
+            _fail(str(error))
+        except OSError as error:
+            _fail(f'{error.filename or "file"}: {error.strerror or error}')
+        except MemoryError:
+            _fail('out of memory')
+
+    return guarded
+
+
+def _fail(message: str) -> None:
+    click.echo('error: ' + ' '.join(message.split()), err=True)
+    sys.exit(FAILED)
+
+
+def _planning_options(command: Callable) -> Callable:
+    options = [
+        click.option('--fetch', multiple=True, help='Variable that will be fetched; repeatable.'),
+        click.option('--skip', multiple=True, help='Variable to leave alone; repeatable.'),
+        click.option('--batch-size',
+                     type=click.IntRange(1),
+                     help='What open batch dims mostly are.'),
+        click.option('--trip-count', type=click.IntRange(1), help='Trips that loops mostly make.'),
+        click.option('--runtime',
+                     type=click.Choice(['auto', 'executor', 'predictor']),
+                     default='auto',
+                     show_default=True,
+                     help='auto: predictor for a program that has fetch operators.'),
+        click.option('--recompute',
+                     type=click.Choice(['auto', 'cheap', 'max', 'off']),
+                     default='auto',
+                     show_default=True,
+                     help='What may be computed again for gradients.'),
+        click.option('--level',
+                     type=click.IntRange(0, 1),
+                     default=0,
+                     show_default=True,
+                     help='1 lets smaller memory be taken over, and grow.'),
+        click.option('--onednn/--no-onednn',
+                     default=True,
+                     show_default=True,
+                     help='Predictor: keep what Paddle fuses with or without oneDNN.'),
+        click.option('--json', 'as_json', is_flag=True, help='The report as JSON on stdout.'),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={'help_option_names': ['-h', '--help']})
+@click.version_option(package_name='paddle-memory-transpiler')
+def main() -> None:
+    """Memory of saved PaddlePaddle programs: what they need, and how to make it less."""
+
+
+@main.command()
+@click.argument('source', metavar='IN')
+@click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
+@click.option('--force', is_flag=True, help='Replace OUT.')
+@click.option('--budget', type=ByteSize(), help='Write nothing if parameters and peak need more.')
+@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_planning_options
+@_one_line_errors
+def optimize(source: str, output: str, force: bool, budget: Optional[int], trace: Optional[str],
+             as_json: bool, **hints: Any) -> None:
+    """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
+    from transpiler.offline import check_budget
+    from transpiler.program_desc.files import write_program
+    saved, done = _planned(source, hints)
+    check_budget(done.report, budget)
+    paths = write_program(output, saved, done.serialized, done.replaced, force)
+    if trace:
+        _write_trace(trace, done, True)
+    _show(done.report, as_json)
+    click.echo('wrote ' + ', '.join(map(str, paths)), err=True)
+
+
+@main.command()
+@click.argument('source', metavar='IN')
+@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_planning_options
+@_one_line_errors
+def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> None:
+    """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
+    _, done = _planned(source, hints)
+    if trace:
+        _write_trace(trace, done, False)
+    _show(done.report, as_json)
+
+
+@main.command()
+@click.argument('source', metavar='IN')
+@click.argument('target', metavar='OUT')
+@click.option('--feed', type=click.Path(dir_okay=False), help='Inputs as .npz; drawn if not given.')
+@click.option('--fetch', multiple=True, help='Variable to compare, for a program without fetches.')
+@click.option('--batch-size', type=click.IntRange(1), default=1, show_default=True)
+@click.option('--every-setting', is_flag=True, help='OUT under every predictor setting.')
+@click.option('--json', 'as_json', is_flag=True, help='The figures as JSON on stdout.')
+@_one_line_errors
+def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...], batch_size: int,
+          every_setting: bool, as_json: bool) -> None:
+    """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
+    from transpiler import checking
+    with _progress('running both'):
+        rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting)
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
+    else:
+        Console().print(checking.table(rows))
+    different = [row.title for row in rows if not row.equal]
+    if different:
+        click.echo('error: different bytes: ' + '; '.join(different), err=True)
+        sys.exit(DIFFERENT)
+
+
+@main.command()
+@click.argument('source', metavar='IN')
+@click.option('-o', '--output', required=True, metavar='HTML', help='Where the page goes.')
+@click.option('--force', is_flag=True, help='Replace HTML.')
+@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_planning_options
+@_one_line_errors
+def view(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
+         **hints: Any) -> None:
+    """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
+    from transpiler.program_desc.files import write_file
+    from transpiler.report.html import page
+    _, done = _planned(source, hints)
+    with _progress('drawing'):
+        text = page(done.report, title=Path(source).name)
+    write_file(Path(output), text.encode(), force)
+    if trace:
+        _write_trace(trace, done, force)
+    if as_json:
+        _show(done.report, as_json)
+    click.echo(f'wrote {output}', err=True)
+
+
+@main.command()
+@click.argument('source', metavar='FILE.csv', type=click.Path(dir_okay=False))
+@click.option('-o', '--output', required=True, metavar='OUT.csv')
+@click.option('--force', is_flag=True, help='Replace OUT.csv.')
+@click.option('--alignment', type=click.IntRange(1), default=1, show_default=True)
+@click.option('--capacity', type=ByteSize(), help='Write nothing if no packing is this low.')
+@click.option('--seconds', type=click.FloatRange(0), default=20.0, show_default=True)
+@_one_line_errors
+def pack(source: str, output: str, force: bool, alignment: int, capacity: Optional[int],
+         seconds: float) -> None:
+    """Give each buffer of a minimalloc CSV (id,lower,upper,size) an offset in one arena."""
+    from transpiler.packing_files import pack_file
+    with _progress('packing'):
+        packing, text = pack_file(Path(source), alignment, capacity, seconds)
+    from transpiler.program_desc.files import write_file
+    write_file(Path(output), text.encode(), force)
+    click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
+
+
+def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
+    """The saved program and what `optimize` makes of it."""
+    from transpiler.decision import Request
+    from transpiler.offline import optimize_saved
+    from transpiler.planner import PlanOptions
+    from transpiler.program_desc.files import read_program
+    with _progress('planning'):
+        saved = read_program(source)
+        if not saved.for_inference and not hints['fetch']:
+            raise SavedFileError(
+                f'{saved.path} has no fetch operator: name with --fetch what will be '
+                'fetched')
+        request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
+                          hints['trip_count'], hints['runtime'])
+        recompute = '' if hints['recompute'] == 'off' else hints['recompute']
+        options = PlanOptions(level=hints['level'], recompute=recompute)
+        return saved, optimize_saved(saved, request, options, hints['onednn'])
+
+
+def _show(report: Any, as_json: bool) -> None:
+    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
+
+
+def _write_trace(path: str, done: Any, force: bool) -> None:
+    from transpiler.program_desc.files import write_file
+    from transpiler.report.trace import trace
+    write_file(Path(path), json.dumps(trace(done.report)).encode(), force)
+
+
+def _progress(title: str) -> Any:
+    """A spinner and the time on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    bar = Progress(SpinnerColumn(),
+                   TextColumn(title),
+                   TimeElapsedColumn(),
+                   console=console,
+                   transient=True,
+                   disable=not console.is_terminal)
+    bar.add_task(title, total=None)
+    return bar

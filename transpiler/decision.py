@@ -1,0 +1,99 @@
+"""From a serialized program to a checked decision: shared by the library call and the command line."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Mapping, Optional, Union
+
+from transpiler import arguments
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.errors import VerificationError
+from transpiler.planner import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
+from transpiler.program_desc import environment
+from transpiler.program_desc.calibration import cached_cost_model
+from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
+from transpiler.program_desc.importer import ImportedProgram, import_program
+from transpiler.program_desc.shapes import is_batch
+from transpiler.program_desc.validation import check_emitted, check_names
+from transpiler.report import MemoryReport
+from transpiler.report.builder import build_report, resting_bytes
+
+_ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
+_NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
+                  'unchanged.')
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller said of the program and of how it will run; see memory_optimize."""
+
+    fetch_list: Any = None
+    skip_opt_set: Any = None
+    batch_size: Optional[int] = None
+    trip_count: Union[None, int, Mapping[int, int]] = None
+    runtime: str = 'auto'
+    budget: Union[None, int, str] = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan, its report, and the new program, proved equal; `emitted` is None if nothing helps."""
+
+    plan: Plan
+    dims: Dict[str, int]
+    report: MemoryReport
+    emitted: Optional[EmittedProgram]
+
+
+def decide(serialized: bytes, merged: Mapping[str, str], request: Request, sequences: Sequences,
+           options: PlanOptions, mark: str) -> Decision:
+    """Plans a program; `merged` are names whose contents an earlier rewrite gave up.
+
+    Raises:
+        TranspilerError: bad arguments.
+    """
+    started = time.perf_counter()
+    fetched = arguments.names_of('fetch_list', request.fetch_list)
+    skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
+    batch_size = arguments.positive('batch_size', request.batch_size)
+    model = arguments.runtime_model(request.runtime, environment.collects_garbage())
+    check_names(serialized, fetched, skipped, merged)
+
+    program = import_program(serialized, fetched, skipped)
+    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
+                                         is_batch)
+    budget = arguments.byte_count('budget', request.budget)
+    if budget is not None:
+        budget -= resting_bytes(program.graph, dims)
+    options = replace(options, budget=budget, cost=cached_cost_model() or options.cost)
+    done = is_marked(program, mark)
+    proved = _proved(program, model, dims, options, () if done else sequences, mark)
+    note = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
+    report = build_report(proved.plan, model, dims, assumed, time.perf_counter() - started, note)
+    return Decision(proved.plan, dims, report, proved.emitted)
+
+
+@dataclass(frozen=True)
+class _Proved:
+    plan: Plan
+    emitted: Optional[EmittedProgram]
+    note: str
+
+
+def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, int],
+            options: PlanOptions, sequences: Sequences, mark: str) -> _Proved:
+    """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried."""
+    note = ''
+    for allowed in simpler_and_simpler(sequences):
+        decided = plan(program.graph, model, dims, options, allowed)
+        if not decided.changed:
+            return _Proved(decided, None, note)
+        emitted = emit(program, decided.graph, mark, decided.held)
+        try:
+            check_emitted(program, emitted)
+        except VerificationError as error:
+            note = f'A better plan was dropped, because it could not be proved equal: {error}.'
+        else:
+            return _Proved(decided, emitted, note)
+    raise AssertionError('the last plan tried changes nothing')

@@ -1,0 +1,159 @@
+"""Saved programs: what memory_optimize does to a program in memory, done to one in files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Dict, Optional
+
+from transpiler import arguments
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.decision import Request, decide
+from transpiler.errors import InvalidArgumentError, MemoryBudgetError
+from transpiler.passes.context import PassContext
+from transpiler.passes.schedule import schedule
+from transpiler.planner import OPTIMIZE, Plan, PlanOptions
+from transpiler.program_desc import environment
+from transpiler.program_desc.emitter import MARKS, emit
+from transpiler.program_desc.enclosure import enclose, is_enclosed
+from transpiler.program_desc.files import PARAMETERS, Contents, SavedProgram
+from transpiler.ir import Graph
+from transpiler.program_desc.importer import ImportedProgram, import_program, parse
+from transpiler.program_desc.predictor import fuse
+from transpiler.program_desc.shapes import is_batch
+from transpiler.program_desc.validation import check_emitted
+from transpiler.report import MemoryReport
+from transpiler.report.builder import build_report
+from transpiler.report.memory_report import human
+
+_ALREADY = 'The program was written by an earlier optimize; it is unchanged.'
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """A new program, the parameter files that it needs in place of the old ones, and the story."""
+
+    serialized: bytes
+    plan: Plan
+    dims: Dict[str, int]
+    report: MemoryReport
+    replaced: Dict[str, Contents] = field(default_factory=dict)
+
+
+def optimize_saved(saved: SavedProgram,
+                   request: Request,
+                   options: PlanOptions,
+                   onednn: bool = True) -> Optimized:
+    """Plans a saved program for the runtime that the request names; 'auto' is what the program is for.
+
+    Raises:
+        TranspilerError: bad arguments, a program that cannot be loaded, or a rewrite that was not proved equal.
+    """
+    environment.check_paddle()
+    if _runtime(saved, request.runtime) == 'predictor':
+        return _for_predictor(saved, request, onednn)
+    return _for_executor(saved, request, options)
+
+
+def check_budget(report: MemoryReport, budget: Optional[int]) -> None:
+    """Raises MemoryBudgetError if parameters and peak together need more than `budget` bytes."""
+    needed = report.resting_bytes + report.peak_bytes_after
+    if budget is not None and needed > budget:
+        raise MemoryBudgetError(
+            f'no plan fits into {human(budget)}: the best needs {human(needed)} '
+            f'({human(report.resting_bytes)} of it parameters and state)')
+
+
+def _runtime(saved: SavedProgram, given: str) -> str:
+    if given == 'auto':
+        return 'predictor' if saved.for_inference else 'executor'
+    if given == 'executor' and saved.for_inference:
+        raise InvalidArgumentError(
+            f'{saved.path} is an inference program: predictors may load it, and their passes misread programs '
+            'that reuse names. Use --runtime predictor; the result runs in the executor too')
+    if given == 'predictor' and not saved.for_inference:
+        raise InvalidArgumentError(f'{saved.path} has no fetch operator, so no predictor can load '
+                                   'it. Use --runtime executor')
+    return given
+
+
+def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
+    decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE, options,
+                      MARKS[0])
+    emitted = decision.emitted
+    serialized = saved.serialized if emitted is None else emitted.message.SerializeToString()
+    return Optimized(serialized, decision.plan, decision.dims, decision.report)
+
+
+def _for_predictor(saved: SavedProgram, request: Request, onednn: bool) -> Optimized:
+    started = time.perf_counter()
+    if is_enclosed(saved.message):
+        return _unchanged(saved, request, started)
+    fused = fuse(saved, onednn)
+    old = import_program(fused.message.SerializeToString())
+    _label(old.graph, _source_lines(import_program(saved.serialized)))
+    # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
+    symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
+    batch_size = arguments.positive('batch_size', request.batch_size)
+    dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count, is_batch)
+    before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
+    given, ordered = (
+        _enclosed(m, old, dims) for m in (fused.message.SerializeToString(), _ordered(old, dims)))
+    better = ordered.after.peak_bytes < given.after.peak_bytes
+    best = ordered if better else given
+    savings = [('freed after the last use', before.peak_bytes - given.after.peak_bytes)]
+    if better:
+        savings.append(('schedule', given.after.peak_bytes - ordered.after.peak_bytes))
+    plan = Plan(old.graph, best.graph, before, best.after, savings=savings)
+    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
+                          time.perf_counter() - started, '')
+    return Optimized(best.serialized, plan, dims, report, {PARAMETERS: fused.parameters})
+
+
+@dataclass(frozen=True)
+class _Enclosed:
+    serialized: bytes
+    graph: Graph
+    after: Timeline
+
+
+def _enclosed(inner: bytes, old: ImportedProgram, dims: Dict[str, int]) -> _Enclosed:
+    serialized = enclose(parse(inner)).SerializeToString()
+    graph = import_program(serialized).graph
+    _label(graph, _source_lines(old))
+    return _Enclosed(serialized, graph, Timeline(graph, RuntimeModel.COLLECTING, dims))
+
+
+def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
+    """The same ops in an order that needs less, proved equal. No name is shared: predictors may load the result."""
+    graph = schedule(program.graph.copy(), PassContext(RuntimeModel.COLLECTING, dims))
+    emitted = emit(program, graph)
+    check_emitted(program, emitted)
+    return emitted.message.SerializeToString()
+
+
+def _source_lines(program: ImportedProgram) -> Dict[str, str]:
+    """Source line by the name of what it made."""
+    graph = program.graph
+    return {graph.values[v].name: op.label for op in graph.walk() for v in op.writes() if op.label}
+
+
+def _label(graph: Graph, lines: Dict[str, str]) -> None:
+    """Paddle's passes drop the source line of an op; the names of its results lead back to it."""
+    for op in graph.ops:
+        found = [lines[n] for n in (graph.values[v].name for v in op.writes()) if n in lines]
+        if found and not op.regions:
+            op.label = found[0]
+
+
+def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
+    program = import_program(saved.serialized)
+    batch_size = arguments.positive('batch_size', request.batch_size)
+    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
+                                         is_batch)
+    timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    plan = Plan(program.graph, program.graph, timeline, timeline)
+    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
+                          time.perf_counter() - started, _ALREADY)
+    return Optimized(saved.serialized, plan, dims, report)

@@ -1,0 +1,125 @@
+"""An inference program as one block that a `conditional_block_infer` runs: safe, and small, under every predictor.
+
+Paddle Inference rewrites the main block of what it loads with passes that assume each name to be written once, and
+holds every variable of the main block for ever. A block that an operator runs is left alone by those passes, its
+variables are freed after their last use, and its ops run in program order. Nothing in it reuses a name, so there is
+nothing that a pass could misread. The condition is always true.
+
+Where two kernels want different layouts, the runtime converts an operand and keeps the copy as long as the scope
+of the op. So each op has a block, and thereby a scope, of its own within the block of all.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, List, Set
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.program_desc.registry import EMPTY_NAME
+
+CONDITION = 'transpiler.always'
+_SCOPE = 'transpiler.scope'
+_ENDS = ('feed', 'fetch', 'fetch_v2')
+# Makes an operator keep pointers into its scope while the scope's address is the same. The scope of a block is
+# another one in each run, possibly at the same address: the pointers would dangle.
+_CACHED = '@ENABLE_CACHE_RUNTIME_CONTEXT@'
+
+
+def is_enclosed(message: framework_pb2.ProgramDesc) -> bool:
+    """Whether `enclose` made this program."""
+    return any(v.name == CONDITION for v in message.blocks[0].vars)
+
+
+def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
+    """The same program with all ops of its main block, but feeds and fetches, in a block of their own."""
+    result = framework_pb2.ProgramDesc()
+    result.CopyFrom(message)
+    del result.blocks[:]
+    main = result.blocks.add(idx=0, parent_idx=-1)
+    inner = result.blocks.add(idx=1, parent_idx=0)
+    old = message.blocks[0]
+    inner.ops.extend(op for op in old.ops if op.type not in _ENDS)
+    _share_out_variables(old, main, inner)
+    for block in message.blocks[1:]:
+        copy = result.blocks.add()
+        copy.CopyFrom(block)
+        copy.idx, copy.parent_idx = block.idx + 1, block.parent_idx + 1
+        if block.forward_block_idx >= 0:
+            copy.forward_block_idx = block.forward_block_idx + 1
+    for block in result.blocks[1:]:
+        _renumber(block.ops)
+    main.ops.extend(op for op in old.ops if op.type == 'feed')
+    outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
+    main.ops.extend([_always(main), _run_block(main, inner, outside, _SCOPE)])
+    _separate(result, inner)
+    main.ops.extend(op for op in old.ops if op.type in _ENDS[1:])
+    return result
+
+
+def _share_out_variables(old: framework_pb2.BlockDesc, main: framework_pb2.BlockDesc,
+                         inner: framework_pb2.BlockDesc) -> None:
+    ends = set(_names(op for op in old.ops if op.type in _ENDS))
+    for variable in old.vars:
+        outside = variable.persistable or variable.name in ends
+        (main if outside else inner).vars.add().CopyFrom(variable)
+
+
+def _renumber(ops: Iterable[framework_pb2.OpDesc]) -> None:
+    for op in ops:
+        kept = [a for a in op.attrs if a.name != _CACHED]
+        for attribute in kept:
+            if attribute.type == framework_pb2.BLOCK:
+                attribute.block_idx += 1
+            elif attribute.type == framework_pb2.BLOCKS:
+                attribute.blocks_idx[:] = [i + 1 for i in attribute.blocks_idx]
+        kept = [framework_pb2.OpDesc.Attr.FromString(a.SerializeToString()) for a in kept]
+        del op.attrs[:]
+        op.attrs.extend(kept)
+
+
+def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
+    variable = main.vars.add(name=CONDITION)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.BOOL
+    variable.type.lod_tensor.tensor.dims.append(1)
+    op = framework_pb2.OpDesc(type='fill_constant')
+    op.outputs.add(parameter='Out', arguments=[CONDITION])
+    op.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[1])
+    op.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.BOOL)
+    op.attrs.add(name='value', type=framework_pb2.FLOAT, f=1.0)
+    op.attrs.add(name='force_cpu', type=framework_pb2.BOOLEAN, b=True)
+    return op
+
+
+def _run_block(parent: framework_pb2.BlockDesc, inner: framework_pb2.BlockDesc, outside: Set[str],
+               scope: str) -> framework_pb2.OpDesc:
+    """The op of `parent` that runs `inner`, which reads and writes the variables `outside` of it."""
+    parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
+    written = {n for op in inner.ops for s in op.outputs for n in s.arguments}
+    op = framework_pb2.OpDesc(type='conditional_block_infer')
+    op.inputs.add(parameter='Cond', arguments=[CONDITION])
+    op.inputs.add(parameter='Input', arguments=sorted(outside - written))
+    op.outputs.add(parameter='Out', arguments=sorted(outside & written))
+    op.outputs.add(parameter='Scope', arguments=[scope])
+    op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner.idx)
+    op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
+    return op
+
+
+def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc) -> None:
+    """Gives each op of `block` a block of its own, but those that run blocks already."""
+    ops = []
+    for index, op in enumerate(block.ops):
+        if any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs):
+            ops.append(framework_pb2.OpDesc.FromString(op.SerializeToString()))
+            continue
+        own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
+        own.ops.add().CopyFrom(op)
+        named = set(_names([op])) - {EMPTY_NAME}
+        ops.append(_run_block(block, own, named, f'{_SCOPE}.{index}'))
+    del block.ops[:]
+    block.ops.extend(ops)
+
+
+def _names(ops: Iterable[framework_pb2.OpDesc]) -> List[str]:
+    return [n for op in ops for s in list(op.inputs) + list(op.outputs) for n in s.arguments]

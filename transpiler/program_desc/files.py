@@ -1,0 +1,261 @@
+"""Programs in files: `.pdmodel` with its companions, `__model__` directories, bare serialized programs.
+
+A saved program is written whole or not at all: every file is written next to its target under another name, then
+all are renamed. Parameters that stay as they are become hard links, or copies where links cannot be made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, List, Tuple, Union
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.program_desc.importer import parse
+from transpiler.program_desc.parameters import check_parameters
+from transpiler.program_desc.registry import OpRegistry
+
+MODEL = '.pdmodel'
+PARAMETERS = '.pdiparams'
+# Files that Paddle saves next to a program and that stay as they are.
+_COMPANIONS = (PARAMETERS, '.pdiparams.info', '.pdparams', '.pdopt')
+_OLD_MODEL = '__model__'
+_OLD_PARAMETERS = ('__params__', 'params')
+# Paddle counts 2.6.2 as 2006002.
+_NEWEST_VERSION = 2006999
+
+Contents = Union[bytes, Path]  # what a file shall have: these bytes, or those of that file
+
+
+@dataclass(frozen=True)
+class SavedProgram:
+    """A program as found. `companions` are the files of its parameters and state, by suffix."""
+
+    path: Path
+    message: framework_pb2.ProgramDesc
+    companions: Dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def serialized(self) -> bytes:
+        return self.message.SerializeToString()
+
+    @property
+    def parameters(self) -> Path:
+        """The file of all parameters of an inference program."""
+        return self.companions[PARAMETERS]
+
+    @property
+    def for_inference(self) -> bool:
+        """Whether a predictor can load it: it says itself what is fed and fetched."""
+        kinds = {op.type for op in self.message.blocks[0].ops}
+        return bool(kinds & {'fetch', 'fetch_v2'})
+
+    @property
+    def is_bare(self) -> bool:
+        """A serialized program in a file of any name."""
+        return self.path.suffix != MODEL and self.path.name != _OLD_MODEL
+
+
+def read_program(given: str) -> SavedProgram:
+    """The program that `given` names: a file, or a path prefix, or a directory with `__model__`.
+
+    Raises:
+        SavedFileError: no such file, no permission, missing or damaged parameters.
+        InvalidProgramError: the file is no program that the installed Paddle can run.
+    """
+    path = _find(Path(given))
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
+    message = _parse(path, raw)
+    saved = SavedProgram(path, message, _companions(path))
+    _check_operators(saved)
+    if saved.for_inference:
+        _check_parameters(saved)
+    return saved
+
+
+def write_program(out: str, saved: SavedProgram, serialized: bytes, replaced: Dict[str, Contents],
+                  force: bool) -> List[Path]:
+    """Writes a program and its companions next to it, all or nothing; returns the paths, the program's first.
+
+    Args:
+        out: the path to write to, with or without `.pdmodel`.
+        saved: where it came from; its companions are linked, or copied.
+        serialized: the new program.
+        replaced: companions that differ from those of `saved`, by suffix.
+        force: replace what is there.
+
+    Raises:
+        SavedFileError: a target exists, is the input, or cannot be written.
+    """
+    target = Path(out)
+    if not saved.is_bare and target.suffix != MODEL:
+        target = Path(out + MODEL)
+    stem = str(target)[:-len(MODEL)] if target.suffix == MODEL else str(target)
+    companions: Dict[str, Contents] = {**saved.companions, **replaced}
+    contents = [(Path(stem + suffix), what) for suffix, what in companions.items()]
+    contents.append((target, serialized))
+    _check_targets(saved, contents, force)
+    _write_all(contents)
+    return [path for path, _ in reversed(contents)]
+
+
+def write_file(path: Path, content: bytes, force: bool) -> None:
+    """Writes one file, whole or not at all; raises SavedFileError."""
+    if path.exists() and not force:
+        raise SavedFileError(f'{path} exists; --force replaces it')
+    _write_all([(path, content)])
+
+
+def _find(given: Path) -> Path:
+    candidates = (given / _OLD_MODEL, given, Path(str(given) + MODEL))
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if given.is_dir():
+        raise SavedFileError(f'{given} is a directory without {_OLD_MODEL}; name the {MODEL} file')
+    raise SavedFileError(f'no such program: {given}')
+
+
+def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
+    if not raw:
+        raise InvalidProgramError(f'{path}: the file is empty')
+    if raw[:1] == b'{':
+        raise InvalidProgramError(f'{path}: a JSON program of Paddle 3; this Paddle runs .pdmodel')
+    try:
+        message = parse(raw)
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f'{path}: {error}') from error
+    version = message.version.version
+    if version > _NEWEST_VERSION:
+        raise InvalidProgramError(
+            f'{path}: saved by Paddle {_dotted(version)}, which is newer than 2.6')
+    return message
+
+
+def _dotted(version: int) -> str:
+    return f'{version // 1000000}.{version // 1000 % 1000}.{version % 1000}'
+
+
+def _companions(path: Path) -> Dict[str, Path]:
+    if path.name == _OLD_MODEL:
+        found = [path.parent / name for name in _OLD_PARAMETERS if (path.parent / name).is_file()]
+        return {PARAMETERS: found[0]} if found else {}
+    if path.suffix != MODEL:
+        return {}
+    stem = str(path)[:-len(MODEL)]
+    paths = {suffix: Path(stem + suffix) for suffix in _COMPANIONS}
+    return {suffix: p for suffix, p in paths.items() if p.is_file()}
+
+
+def _check_operators(saved: SavedProgram) -> None:
+    registry = OpRegistry()
+    for block in saved.message.blocks:
+        for index, op in enumerate(block.ops):
+            if not registry.is_registered(op.type):
+                raise InvalidProgramError(
+                    f'{saved.path}: operator {op.type!r} (op {index} of block {block.idx}) is '
+                    f'unknown to this Paddle; the program was saved by Paddle '
+                    f'{_dotted(saved.message.version.version)}. Load and save it there without it.')
+
+
+def _check_parameters(saved: SavedProgram) -> None:
+    wanted = [v for v in saved.message.blocks[0].vars if _is_parameter(v)]
+    if not wanted:
+        return
+    if PARAMETERS not in saved.companions:
+        raise SavedFileError(f'{saved.path}: its {len(wanted)} parameters are missing '
+                             f'(no combined parameter file next to it)')
+    check_parameters(saved.parameters, wanted)
+
+
+def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
+    return variable.persistable and variable.type.type == framework_pb2.VarType.LOD_TENSOR
+
+
+def _check_targets(saved: SavedProgram, contents: List[Tuple[Path, Contents]], force: bool) -> None:
+    own = {saved.path.resolve(), *(p.resolve() for p in saved.companions.values())}
+    for path, _ in contents:
+        if path.resolve() in own:
+            raise SavedFileError(f'{path} is part of the input, which is never written to')
+        if path.is_dir():
+            raise SavedFileError(f'{path} is a directory')
+        if path.exists() and not force:
+            raise SavedFileError(f'{path} exists; --force replaces it')
+
+
+def _write_all(contents: List[Tuple[Path, Contents]]) -> None:
+    """Every file under a temporary name, then all renamed; what was there comes back if one rename fails."""
+    written: List[Tuple[Path, Path]] = []
+    try:
+        for path, content in contents:
+            written.append((_write_beside(path, content), path))
+        _rename_all(written)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SavedFileError(f'cannot write {contents[len(written) - 1][0]}: {reason}') from error
+    finally:
+        for temporary, _ in written:
+            _remove(temporary)
+
+
+def _write_beside(path: Path, content: Contents) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', dir=str(path.parent))
+    try:
+        with os.fdopen(handle, 'wb') as stream:
+            if isinstance(content, bytes):
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        if isinstance(content, Path):
+            _link_or_copy(content, name)
+        os.chmod(name, 0o644) if isinstance(content, bytes) else None
+    except OSError:
+        _remove(Path(name))
+        raise
+    return Path(name)
+
+
+def _link_or_copy(source: Path, name: str) -> None:
+    os.remove(name)
+    try:
+        os.link(str(source), name)
+    except OSError:
+        shutil.copy2(str(source), name)
+
+
+def _rename_all(written: List[Tuple[Path, Path]]) -> None:
+    saved: List[Tuple[Path, Path]] = []  # (backup, path)
+    renamed: List[Path] = []
+    try:
+        for temporary, path in written:
+            if path.exists():
+                backup = Path(str(temporary) + '.old')
+                os.link(str(path), str(backup))
+                saved.append((backup, path))
+            os.replace(str(temporary), str(path))
+            renamed.append(path)
+    except OSError:
+        for path in renamed:
+            _remove(path)
+        for backup, path in saved:
+            os.replace(str(backup), str(path))
+        raise
+    finally:
+        # A rename onto another link to the same file does nothing, so that a backup may still be there.
+        for backup, _ in saved:
+            _remove(backup)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass

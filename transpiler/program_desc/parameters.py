@@ -1,0 +1,70 @@
+"""The file of all parameters (`.pdiparams`): one tensor after the other, in the order of their names."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO, Iterable, List
+
+from google.protobuf.message import DecodeError
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from transpiler.errors import SavedFileError
+
+_MOST_LEVELS = 64
+_LONGEST_DESC = 1 << 16
+
+
+def check_parameters(path: Path, variables: Iterable[framework_pb2.VarDesc]) -> None:
+    """Raises SavedFileError unless `path` holds exactly `variables`, by shape and type, to the last byte.
+
+    Only the headers are read.
+    """
+    try:
+        with open(path, 'rb') as stream:
+            end = os.fstat(stream.fileno()).st_size
+            for variable in sorted(variables, key=lambda v: v.name):
+                _check_tensor(stream, variable, path, end)
+            if stream.tell() != end:
+                raise SavedFileError(f'{path}: {end - stream.tell()} bytes too many; not the '
+                                     'parameters of this program')
+    except OSError as error:
+        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
+    except (struct.error, DecodeError) as error:
+        raise SavedFileError(f'{path}: damaged or cut off ({error})') from error
+
+
+def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path, end: int) -> None:
+    """LoD version, LoD, tensor version, description, data: what Paddle's SerializeToStream writes."""
+    name = variable.name
+    _unpack(stream, '<I')
+    levels = _unpack(stream, '<Q')
+    if levels > _MOST_LEVELS:
+        raise SavedFileError(f'{path}: damaged at parameter {name!r}')
+    for _ in range(levels):
+        stream.seek(_unpack(stream, '<Q'), os.SEEK_CUR)
+    _unpack(stream, '<I')
+    length = _unpack(stream, '<i')
+    if not 0 <= length <= _LONGEST_DESC:
+        raise SavedFileError(f'{path}: damaged at parameter {name!r}')
+    found = framework_pb2.VarType.TensorDesc.FromString(stream.read(length))
+    wanted = variable.type.lod_tensor.tensor
+    if found.data_type != wanted.data_type or not _fits(list(found.dims), list(wanted.dims)):
+        raise SavedFileError(f'{path}: has {list(found.dims)} where parameter {name!r} is '
+                             f'{list(wanted.dims)}; not the parameters of this program')
+    stream.seek(
+        math.prod(found.dims) * core.size_of_dtype(core.VarDesc.VarType(found.data_type)),
+        os.SEEK_CUR)
+    if stream.tell() > end:
+        raise SavedFileError(f'{path}: cut off in parameter {name!r}')
+
+
+def _fits(found: List[int], wanted: List[int]) -> bool:
+    return len(found) == len(wanted) and all(w in (-1, f) for f, w in zip(found, wanted))
+
+
+def _unpack(stream: BinaryIO, layout: str) -> int:
+    return struct.unpack(layout, stream.read(struct.calcsize(layout)))[0]
