@@ -5,10 +5,11 @@ from transpiler.assignment import pack
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
                                MergedVariableError, TranspilerError, UnknownVariableError,
                                UnsupportedPaddleError, VerificationError)
+from transpiler.program_desc.calibration import calibrate
 from transpiler.report import MemoryReport
 
 __all__ = [
     'InvalidArgumentError', 'InvalidProgramError', 'MemoryBudgetError', 'MemoryReport',
     'MergedVariableError', 'TranspilerError', 'UnknownVariableError', 'UnsupportedPaddleError',
-    'VerificationError', 'memory_optimize', 'pack', 'release_memory'
+    'VerificationError', 'calibrate', 'memory_optimize', 'pack', 'release_memory'
 ]

@@ -24,6 +24,7 @@ def memory_optimize(input_program: Any,
                     runtime: str = 'auto',
                     recompute: Union[str, bool] = 'auto',
                     max_overhead: float = 0.10,
+                    budget: Union[None, int, str] = None,
                     parallel: bool = False) -> MemoryReport:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
@@ -43,6 +44,9 @@ def memory_optimize(input_program: Any,
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
             False nothing.
         max_overhead: a share of the step time.
+        budget: bytes that all tensors together may take, resting memory included: a number, or a text as '6GB' or
+            '1.5GiB'. The cheapest plan that fits is taken; one that costs nothing if there is any. `max_overhead` does
+            not limit it, `recompute` says what may be computed again.
         parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
             where that adds no dependence; so the saving is smaller.
 
@@ -50,6 +54,7 @@ def memory_optimize(input_program: Any,
         What was predicted and done. `changed` is False if nothing lowers the peak.
 
     Raises:
+        MemoryBudgetError: no plan fits into the budget.
         TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
             program is unchanged then.
     """
@@ -59,7 +64,7 @@ def memory_optimize(input_program: Any,
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead),
                           arguments.check_flag('parallel', parallel))
-    request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
     report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
     if print_log:
         print(report)

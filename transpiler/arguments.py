@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numbers
+import re
+from types import MappingProxyType
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple,
                     Union)
 
@@ -78,6 +80,31 @@ def share(argument: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not given >= 0:
         raise InvalidArgumentError(f'{argument} takes a share from 0 on, as 0.1, not {given!r}')
     return float(given)
+
+
+_UNITS = MappingProxyType({
+    '': 1,
+    'B': 1,
+    **{
+        f'{prefix}B': 1000**power for power, prefix in enumerate('KMGT', 1)
+    },
+    **{
+        f'{prefix}IB': 1024**power for power, prefix in enumerate('KMGT', 1)
+    }
+})
+
+
+def byte_count(argument: str, given: Union[None, int, str]) -> Optional[int]:
+    """Bytes: a whole number, or a text such as '6GB' (powers of 1000) or '1.5 GiB' (powers of 1024)."""
+    if not isinstance(given, str):
+        return positive(argument, given)
+    match = re.fullmatch(r'\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*', given)
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    if unit is None or float(match.group(1)) * unit < 1:
+        raise InvalidArgumentError(
+            f"{argument} takes bytes: a whole number from 1 on, or a text as '6GB' or '1.5GiB', not {given!r}"
+        )
+    return int(float(match.group(1)) * unit)
 
 
 def check_flag(argument: str, given: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, Optional, Union
 
 from transpiler import arguments
@@ -11,12 +11,13 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
 from transpiler.planner import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.program_desc import environment
+from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
 from transpiler.program_desc.importer import ImportedProgram, import_program
 from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
-from transpiler.report.builder import build_report
+from transpiler.report.builder import build_report, resting_bytes
 
 _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
@@ -32,6 +33,7 @@ class Request:
     batch_size: Optional[int] = None
     trip_count: Union[None, int, Mapping[int, int]] = None
     runtime: str = 'auto'
+    budget: Union[None, int, str] = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     program = import_program(serialized, fetched, skipped)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
+    budget = arguments.byte_count('budget', request.budget)
+    if budget is not None:
+        budget -= resting_bytes(program.graph, dims)
+    options = replace(options, budget=budget, cost=cached_cost_model() or options.cost)
     done = is_marked(program, mark)
     proved = _proved(program, model, dims, options, () if done else sequences, mark)
     note = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)

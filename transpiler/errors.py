@@ -32,7 +32,11 @@ class VerificationError(TranspilerError):
 
 
 class MemoryBudgetError(TranspilerError):
-    """No plan fits into the budget."""
+    """No plan fits into the budget. `best_bytes` is the lowest peak above resting that was reached."""
+
+    def __init__(self, message: str, best_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.best_bytes = best_bytes
 
 
 class SavedFileError(TranspilerError):

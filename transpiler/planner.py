@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.errors import MemoryBudgetError
+from transpiler.fitting import Fitter, Recomputed
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.hold import regions_to_hold, was_moved
@@ -15,12 +18,13 @@ from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_cop
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_promptly, release_storages
 from transpiler.passes.reuse import reuse_storages
-from transpiler.passes.schedule import schedule
+from transpiler.passes.schedule import schedule, updates_early_in_main
 
 Pass = Callable[[Graph, PassContext], Graph]
 NamedPass = Tuple[str, Pass]
 
 _SCHEDULE: NamedPass = ('schedule', schedule)
+_UPDATES: NamedPass = ('updates early', updates_early_in_main)
 _IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
 _REUSE: NamedPass = ('reuse', reuse_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
@@ -30,6 +34,8 @@ _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', release_promptly)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
+_MOST_NAMED = 8
+_LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD)
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
@@ -56,7 +62,7 @@ class Plan:
     """A graph that is at least as good as the original, and what was done to get there.
 
     `savings` lists (pass, bytes by which it lowered the predicted peak). `held` are the regions whose order must be
-    pinned for the prediction to come true.
+    pinned for the prediction to come true. Times are by the cost model.
     """
 
     original: Graph
@@ -66,8 +72,11 @@ class Plan:
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
     savings: List[Tuple[str, int]] = field(default_factory=list)
+    steps: Tuple[NamedPass, ...] = ()
     held: FrozenSet[int] = frozenset()
-    saved_seconds: float = 0.0  # predicted, of a step, before recompute spends it
+    saved_seconds: float = 0.0  # of a step, by loop passes
+    extra_seconds: float = 0.0  # of a step, for recomputing inside loops and branches
+    recomputed: Optional[Recomputed] = None  # in the main block
 
     @property
     def changed(self) -> bool:
@@ -88,6 +97,8 @@ class PlanOptions:
     recompute: str = 'auto'
     max_overhead: float = 0.10
     parallel: bool = False
+    budget: Optional[int] = None  # bytes above resting
+    cost: CostModel = CostModel()
 
 
 def plan(graph: Graph,
@@ -108,9 +119,53 @@ def plan(graph: Graph,
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
+    best = _fit(runner, best, options, sequences)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
     return best
+
+
+def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
+    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows.
+
+    Clones start as soon as they can unless their order is held, so that must be allowed too.
+    """
+    if options.budget is not None and best.after.peak_bytes <= options.budget:
+        return best
+    allowed = {step for sequence in sequences for step in sequence}
+    bases: Dict[int, Plan] = {}
+    if {_SCHEDULE, _RECOMPUTE} <= allowed:
+        loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
+        orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
+        bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
+    fitter = Fitter(list(bases.values()), best, runner.context, options.budget is not None)
+    if options.budget is None:
+        return fitter.within_overhead(_allowed_seconds(runner, best, options))
+    fitting = fitter.within_peak(options.budget)
+    if fitting is None:
+        lowest = fitter.lowest()
+        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
+    return fitting
+
+
+def _over_budget(lowest: Plan, budget: int) -> str:
+    residents = lowest.after.residents(lowest.after.peak.op)[:_MOST_NAMED]
+    largest = ', '.join(f'{lowest.graph.values[r.storage].name} '
+                        f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})'
+                        for r in residents)
+    op = lowest.graph.ops[lowest.after.peak.op]
+    return (
+        f'no plan stays below {budget} bytes above resting memory; the lowest peak reached is '
+        f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
+    )
+
+
+def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float:
+    if options.recompute != 'auto':
+        return float('inf')
+    context = runner.context
+    step = context.cost.region_seconds(best.original, 0, context.dims)
+    return options.max_overhead * step + best.saved_seconds
 
 
 def _hold(runner: _Runner, best: Plan) -> Plan:
@@ -139,6 +194,7 @@ class _Runner:
                                    options.skip_grads,
                                    options.recompute,
                                    options.max_overhead,
+                                   options.cost,
                                    parallel=options.parallel)
         before = Timeline(graph, model, dims)
         self._start = Plan(graph, graph, before, before)
@@ -170,7 +226,8 @@ class _Runner:
         context = replace(self.context,
                           reuses=list(start.reuses),
                           left_alone=dict(start.left_alone),
-                          saved_seconds=start.saved_seconds)
+                          saved_seconds=start.saved_seconds,
+                          spent_seconds=start.extra_seconds)
         graph = rewrite(start.graph.copy(), context)
         start.left_alone.update(context.left_alone)
         if _same(start.graph, graph):
@@ -183,7 +240,9 @@ class _Runner:
                        reuses=context.reuses,
                        left_alone=context.left_alone,
                        savings=start.savings + [(name, saved)],
-                       saved_seconds=context.saved_seconds)
+                       steps=start.steps + ((name, rewrite),),
+                       saved_seconds=context.saved_seconds,
+                       extra_seconds=context.spent_seconds)
 
 
 def _same(old: Graph, new: Graph) -> bool:

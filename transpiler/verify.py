@@ -36,7 +36,8 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
         origins: op of `old` for each op of `new`.
     """
     _check_ops(old, new, origins)
-    before, after = _Run(old, {op.id: op.id for op in old.ops}), _Run(new, origins)
+    before = _Run(old, {op.id: op.id for op in old.ops})
+    after = _Run(new, origins, frozenset(v.name for v in old.values))
     _check_reads(old, before.seen, after.seen)
     _check_protected(old, new, before, after)
 
@@ -44,9 +45,13 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
 class _Run:
     """One abstract execution: what each read sees, what each cell holds at the end, who wrote what."""
 
-    def __init__(self, graph: Graph, origins: Mapping[int, int]) -> None:
+    def __init__(self,
+                 graph: Graph,
+                 origins: Mapping[int, int],
+                 known: Optional[FrozenSet[str]] = None) -> None:
         self._graph = graph
         self._origins = origins
+        self._known = known  # names of the old program; None while that is the one that runs
         self.seen: Observations = {}
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
@@ -99,8 +104,9 @@ class _Run:
             self._added(op, cells)
             return
         origin = self._origins[op.id]
+        scratch = self._scratch_state(op, cells)
         for position, value in enumerate(op.operands):
-            if value >= 0:
+            if value >= 0 and position not in scratch:
                 self._observe((origin, position), self.held(cells, value))
         for region in map(self._graph.regions.__getitem__, op.regions):
             self._nested(region, cells)
@@ -110,7 +116,7 @@ class _Run:
         for position, value in enumerate(op.results):
             if value < 0:
                 continue
-            definition = (origin, position)
+            definition = ('scratch', op.id) if position in scratch.values() else (origin, position)
             if op.regions:  # a region may not run at all, and writes most of the results itself
                 self._may_write(cells, value, definition)
             else:
@@ -118,6 +124,22 @@ class _Run:
                 self._clobber_partners(op, position, cells)
                 cells[storage] = frozenset({definition})
                 self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+
+    def _scratch_state(self, op: Op, cells: Cells) -> Dict[int, int]:
+        """State slots (operand, result) of a clone that hold memory of no variable of the old program: the clone carries
+        nothing on, and what else it computes does not depend on them."""
+        found = {}
+        for i, j in op.facts.updates if self._known is not None else ():
+            storage = self._graph.values[op.operands[i]].storage
+            if (storage == self._graph.values[op.results[j]].storage and
+                    self._graph.values[storage].name not in self._known and
+                    all(self._is_scratch(d) for d in self.held(cells, op.operands[i]))):
+                found[i] = j
+        return found
+
+    def _is_scratch(self, definition: Definition) -> bool:
+        return definition[0] == 'scratch' or (definition[0] == 'initial' and
+                                              definition[1] not in self._known)
 
     def _release(self, op: Op, cells: Cells) -> None:
         """The data is gone; what it was tells readers of the shape apart."""

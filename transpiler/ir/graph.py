@@ -69,7 +69,8 @@ class OpFacts:
 
     `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
-    may even be one variable; some kernels that work on a shared buffer do not bear that.
+    may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
+    result) positions of state that the op carries on, and on which nothing else that it computes depends.
     """
 
     known: bool = True
@@ -80,6 +81,7 @@ class OpFacts:
     same_name: bool = False
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
+    updates: Tuple[Tuple[int, int], ...] = ()
 
     @property
     def ordered(self) -> bool:
@@ -92,7 +94,7 @@ class Op:
     """One operator. `operands` and `results` are value ids by position; -1 stands for an empty slot.
 
     `origin` is the id of the op of the imported program that it is, or is a clone of; None for an op
-    that a pass added.
+    that a pass added. `backward`: it belongs to the backward part of a training program, or to the optimizer.
     """
 
     id: int
@@ -104,6 +106,7 @@ class Op:
     facts: OpFacts = field(default_factory=OpFacts)
     origin: Optional[int] = -1
     label: str = ''  # where the user made it: a source line, if the program carries one
+    backward: bool = False
 
     def __post_init__(self) -> None:
         if self.origin == -1:

@@ -38,3 +38,4 @@ class PassContext:
     reuses: List[Reuse] = field(default_factory=list)
     left_alone: Dict[int, str] = field(default_factory=dict)
     saved_seconds: float = 0.0  # time that earlier passes took off the step; recompute may spend it
+    spent_seconds: float = 0.0  # extra time of a step that passes so far have spent on recomputing

@@ -21,6 +21,7 @@ from networkx.algorithms.flow import preflow_push
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.positions import Positions
 from transpiler.ir import Graph, Op, Region, ValueKind
+from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable, seen_by_gradient
 
@@ -56,7 +57,9 @@ def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
         _drop_shape_readers(graph, gradient)
         problem = _problem(graph, gradient, context)
         rebuilt = _choose(problem, context.recompute, budget)
-        budget -= _seconds(problem, rebuilt)
+        spent = _seconds(problem, rebuilt)
+        context.spent_seconds += spent
+        budget -= spent
         if rebuilt:
             _Rebuilder(graph, problem, rebuilt).run()
     return graph
@@ -272,7 +275,7 @@ class _Rebuilder:
         self._problem = problem
         self._rebuilt = rebuilt
         self._clone_of: Dict[int, int] = {}
-        self._names = {v.name for v in graph.values}
+        self._cloner = Cloner(graph, problem.gradient.id)
         self._copies = dict(problem.forward.arguments)
 
     def run(self) -> None:
@@ -297,17 +300,10 @@ class _Rebuilder:
         for operand in op.reads():
             if operand in self._rebuilt:
                 yield from self._build(operand)
-        gradient = self._problem.gradient.id
         for result in op.writes():
-            clone = self._graph.clone_value(result, self._fresh_name(result), gradient)
-            self._clone_of[result] = clone.id
-        yield self._graph.new_op(op.kind,
-                                 gradient,
-                                 operands=tuple(self._in_gradient(v) for v in op.operands),
-                                 results=tuple(self._clone_of.get(v, -1) for v in op.results),
-                                 facts=op.facts,
-                                 origin=op.origin,
-                                 label=op.label).id
+            self._clone_of[result] = self._cloner.value(result)
+        yield self._cloner.op(op, [self._in_gradient(v) for v in op.operands],
+                              [self._clone_of.get(v, -1) for v in op.results])
 
     def _in_gradient(self, value: int) -> int:
         if value < 0:
@@ -324,12 +320,3 @@ class _Rebuilder:
         operands = tuple(self._clone_of[v] if v in self._rebuilt else v for v in op.operands)
         if operands != op.operands:
             self._graph.ops[op.id] = replace(op, operands=operands)
-
-    def _fresh_name(self, value: int) -> str:
-        name = stem = f'{self._graph.values[value].name}@REBUILT'
-        number = 0
-        while name in self._names:
-            number += 1
-            name = f'{stem}{number}'
-        self._names.add(name)
-        return name

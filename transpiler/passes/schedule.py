@@ -7,14 +7,14 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterator, Mapping
+from typing import Dict, Iterator, List, Mapping
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.exact import improve_windows, optimal_if_small
-from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic
+from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
 from transpiler.passes.orders.problem import Order, Problem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import keep_apart
@@ -61,12 +61,26 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
         peaks[region] = peak_bytes(problem, range(len(given)))
         choice = best_order(problem)
         if choice.peak < peaks[region] * _WORTH_IT:
-            kinds = [graph.ops[op].kind for op in given]
-            order = keep_apart(problem, choice.order, [k in _VECTOR_UPDATES for k in kinds],
-                               [k.startswith(_PRODUCTS) for k in kinds])
+            order = _spaced(graph, given, problem, choice.order)
             peaks[region] = peak_bytes(problem, order)
             graph.regions[region].ops = [given[i] for i in order]
     return graph
+
+
+def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
+    """Runs parameter updates as early as they can, whether that lowers the peak yet or not."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    problem = region_problem(graph, 0, timeline, {r.id: 0 for r in graph.regions})
+    given = graph.regions[0].ops
+    order = _spaced(graph, given, problem, updates_early(problem))
+    graph.regions[0].ops = [given[i] for i in order]
+    return graph
+
+
+def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Order) -> Order:
+    kinds = [graph.ops[op].kind for op in ops]
+    return keep_apart(problem, order, [k in _VECTOR_UPDATES for k in kinds],
+                      [k.startswith(_PRODUCTS) for k in kinds])
 
 
 def _inner_first(graph: Graph, region: int = 0) -> Iterator[int]:

@@ -15,6 +15,7 @@ from transpiler.program_desc.pinning import pin
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
 _ROLE = 'op_role'
+_BACKWARD = 1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
 ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
 
@@ -114,7 +115,7 @@ class _Emitter:
                 desc = block.vars.add()
                 desc.CopyFrom(self._declaration(value.copy_of))
                 desc.name = self._names[value.id]
-                desc.persistable = False
+                desc.persistable = desc.is_parameter = False
 
     def _declaration(self, value: int) -> framework_pb2.VarDesc:
         original = self._graph.values[value]
@@ -132,6 +133,8 @@ class _Emitter:
         desc.CopyFrom(self._program.descs[op.origin])
         self._rename(desc.inputs, iter(op.operands))
         self._rename(desc.outputs, iter(op.results))
+        if op.backward and op.id != op.origin:
+            _set_role(desc, _BACKWARD)
         return desc
 
     def _rename(self, slots: Iterable[framework_pb2.OpDesc.Var], values: Iterator[int]) -> None:
@@ -171,6 +174,12 @@ class _Emitter:
         # With its dims gone too, a fetch gives an empty array rather than what lies there now.
         attribute.bools.extend(v not in self._shape_read_later for v in op.writes())
         return desc
+
+
+def _set_role(desc: framework_pb2.OpDesc, role: int) -> None:
+    for attribute in desc.attrs:
+        if attribute.name == _ROLE:
+            attribute.i = role
 
 
 def _set_roles(descs: List[framework_pb2.OpDesc], ops: List[Op]) -> None:

@@ -18,6 +18,7 @@ from transpiler.program_desc.shapes import Shapes, infer_shapes
 _VarType = framework_pb2.VarType
 # A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
 EMPTY_TENSOR = 'transpiler.empty'
+_BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
     _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
@@ -142,6 +143,7 @@ class _Importer:
         op.operands = tuple(self._resolve(n, index) for s in desc.inputs for n in s.arguments)
         op.results = tuple(self._resolve(n, index) for s in desc.outputs for n in s.arguments)
         op.label = _source_line(desc)
+        op.backward = bool(_role(desc) & _BACKWARD_OR_OPTIMIZER)
         for block in _blocks_of(desc):
             if block not in self._regions:
                 op.regions += (self._import_region(op, desc, block, region),)
@@ -266,6 +268,10 @@ def _tensor_of(variable: framework_pb2.VarDesc) -> framework_pb2.VarType.TensorD
 
 def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:
     return next((list(s.arguments) for s in slots if s.parameter == name), [])
+
+
+def _role(desc: framework_pb2.OpDesc) -> int:
+    return next((a.i for a in desc.attrs if a.name == 'op_role'), 0)
 
 
 def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:

@@ -33,7 +33,13 @@ _SIDE_EFFECTS = frozenset({
 })
 _SCRATCH_SIZE = 2
 
-_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...]]
+# Slots of state that an operator carries on in training and computes nothing else from. Batch statistics make
+# batch_norm's result; running ones do as soon as one of these attributes is set.
+_STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
+_STATE_IS_USED = ('is_test', 'use_global_stats')
+
+_Pairs = Tuple[Tuple[int, int], ...]
+_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs]
 
 
 class OpRegistry:
@@ -54,7 +60,7 @@ class OpRegistry:
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
         signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
-                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs))
+                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc))
         if signature not in self._cache:
             self._cache[signature] = self._ask(desc)
         return self._cache[signature]
@@ -73,7 +79,8 @@ class OpRegistry:
                        collective='ring_id' in attributes,
                        in_place=self._in_place_positions(desc),
                        same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
-                       shape_only=_shape_only_positions(desc))
+                       shape_only=_shape_only_positions(desc),
+                       updates=_updates(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -102,6 +109,15 @@ def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
     is_gradient = kind.endswith('_grad')
     has_seed = any('seed' in name for name in attributes)
     return not is_gradient and (has_seed or kind in _UNSEEDED_RANDOM)
+
+
+def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
+    if desc.type not in _STATE or any(a.b for a in desc.attrs if a.name in _STATE_IS_USED):
+        return ()
+    first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+    return tuple((first_in[i], first_out[o])
+                 for i, o in _STATE[desc.type]
+                 if i in first_in and o in first_out)
 
 
 def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:

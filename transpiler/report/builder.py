@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, Optional
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -10,7 +10,7 @@ from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
 from transpiler.report.picture import doing_op, makers, pictures
-from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
+from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
 
 
 def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
@@ -22,7 +22,7 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         peak_bytes_before=plan.before.peak_bytes,
                         peak_bytes_after=plan.after.peak_bytes,
                         lower_bound_bytes=bound.peak_bytes,
-                        resting_bytes=_resting_bytes(plan.graph, dims),
+                        resting_bytes=resting_bytes(plan.graph, dims),
                         peak_before=repr(plan.before.peak_size()),
                         peak_after=repr(plan.after.peak_size()),
                         lower_bound=repr(bound.peak_size()),
@@ -38,13 +38,23 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         },
                         loops=_loops(plan, dims),
                         savings=plan.savings,
+                        recompute=_recompute(plan),
                         planning_seconds=seconds,
                         note=note,
                         picture_before=before,
                         picture_after=after)
 
 
-def _resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
+def _recompute(plan: Plan) -> Optional[RecomputeReport]:
+    done = plan.recomputed
+    if done is None:
+        return None
+    return RecomputeReport(done.clones, done.seconds, done.bound_seconds, done.step_seconds,
+                           list(done.curve))
+
+
+def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
+    """Bytes of all persistable tensors."""
     resting = [v.size for v in graph.values if v.persistable and v.size is not None]
     return sum(size.evaluate(dims) for size in resting)
 

@@ -6,7 +6,7 @@ import dataclasses
 import html
 import io
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from rich.console import Console
 from rich.table import Table
@@ -49,6 +49,27 @@ class LoopReport:
     total_after: str
 
 
+@dataclass(frozen=True)
+class RecomputeReport:
+    """Forward ops that run again in the backward part of the main block. Times are seconds of a step, predicted.
+
+    No plan of the peak that was chosen takes less extra time than `least_extra_seconds` in this order, so the gap to it
+    bounds what a better search could gain. `curve`: all plans there were to choose from, (peak bytes, extra seconds).
+    """
+
+    clones: int
+    extra_seconds: float
+    least_extra_seconds: float
+    step_seconds: float
+    curve: List[Tuple[int, float]]
+
+    def __str__(self) -> str:
+        share = self.extra_seconds / self.step_seconds if self.step_seconds else 0.0
+        least = self.least_extra_seconds / self.step_seconds if self.step_seconds else 0.0
+        return (f'Computed again: {self.clones} operators, {share:.1%} more time predicted '
+                f'(no plan for this peak can take less than {least:.1%} more)')
+
+
 @dataclass
 class MemoryReport:
     """What was predicted, done, and left alone. All sizes are bytes above resting memory.
@@ -75,6 +96,7 @@ class MemoryReport:
     left_alone: Dict[str, str] = field(default_factory=dict)
     loops: List[LoopReport] = field(default_factory=list)
     savings: List[Tuple[str, int]] = field(default_factory=list)
+    recompute: Optional[RecomputeReport] = None
     planning_seconds: float = 0.0
     note: str = ''
     picture_before: Picture = field(default_factory=Picture, repr=False, compare=False)
@@ -151,6 +173,8 @@ class MemoryReport:
             parts = (f'{len(wastes)} {"" if tier == "in-place" else "tier "}{tier}'
                      f' ({human(sum(wastes))} unused)' for tier, wastes in sorted(tiers.items()))
             lines.append('Storages taken over: ' + ', '.join(parts))
+        if self.recompute is not None:
+            lines.append(str(self.recompute))
         lines += [f'{name}: {human(saved)} less' for name, saved in self.savings if saved]
         if self.left_alone:
             counts: Dict[str, int] = {}

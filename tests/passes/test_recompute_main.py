@@ -1,0 +1,337 @@
+"""Rematerialization of the main block, on graphs that no Paddle made."""
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import List, Optional
+
+import pytest
+
+from tests.graphs import Draft
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.errors import MemoryBudgetError, VerificationError
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext
+from transpiler.passes.remat import exact
+from transpiler.passes.remat.bound import least_seconds
+from transpiler.passes.remat.evict import Eviction, evict
+from transpiler.passes.remat.ladder import Rung, front, ladder, proved
+from transpiler.passes.remat.problem import RematProblem, remat_problem
+from transpiler.passes.remat.rewrite import apply_plan
+from transpiler.passes.remat.steps import least_peak, profile, untouched
+from transpiler.planner import PlanOptions, plan
+from transpiler.verify import verify
+
+UNIT = 4096  # bytes of a value of the drafts
+
+
+def _chain(length: int, kind: str = 'tanh') -> Graph:
+    """x0 -> x1 -> ... and back; each gradient reads the output of its op, and works in place."""
+    draft = Draft()
+    draft.value('x0', fed=True)
+    for i in range(length):
+        draft.value(f'x{i + 1}')
+        draft.op(kind, f'x{i}', f'x{i + 1}')
+    draft.value(f'g{length}')
+    _backward(draft, 'fill', '', f'g{length}')
+    for i in range(length, 0, -1):
+        draft.value(f'g{i - 1}')
+        _backward(draft, f'{kind}_grad', f'x{i} g{i}', f'g{i - 1}', in_place=((1, 0),))
+    draft.graph.values[draft.id('g0')].fetched = True
+    return draft.graph
+
+
+def _backward(draft: Draft, kind: str, reads: str, writes: str, **facts: object) -> None:
+    op = draft.op(kind, reads, writes, **facts)
+    draft.graph.ops[op.id] = replace(op, backward=True)
+
+
+def _context(mode: str = 'max') -> PassContext:
+    return PassContext(RuntimeModel.COLLECTING, {}, recompute=mode)
+
+
+def _problem(graph: Graph, mode: str = 'max') -> RematProblem:
+    return remat_problem(graph, _context(mode))
+
+
+def _verified(graph: Graph, new: Graph) -> Graph:
+    verify(graph, new, {op.id: op.origin for op in new.walk() if op.origin is not None})
+    return new
+
+
+def _peak(graph: Graph) -> int:
+    return Timeline(graph, RuntimeModel.COLLECTING, {}).peak_bytes
+
+
+def _rungs(graph: Graph) -> List[Rung]:
+    return ladder(graph, _problem(graph))
+
+
+def _clones(graph: Graph) -> List[str]:
+    return [op.kind for op in graph.walk() if op.origin not in (None, op.id)]
+
+
+@pytest.mark.parametrize('length', [1, 2, 5, 20])
+def test_the_judge_agrees_with_the_timeline_on_every_rung(length: int) -> None:
+    graph = _chain(length)
+    for rung in _rungs(graph):
+        new = _verified(graph, apply_plan(graph.copy(), rung.problem, rung.plan))
+        assert _peak(new) == rung.peak
+
+
+def test_a_ladder_falls_in_peak_and_rises_in_time() -> None:
+    rungs = _rungs(_chain(30))
+    assert len(rungs) > 10
+    for before, after in zip(rungs, rungs[1:]):
+        assert after.peak < before.peak and after.seconds > before.seconds
+
+
+def test_a_chain_is_segmented_to_the_square_root_by_one_more_forward() -> None:
+    length = 50
+    once = [r for r in _rungs(_chain(length)) if r.plan.clones <= length]
+    # Segments of 10, 9, 8 ...: the triangular number of k is at least 50 for k = 10, and x0 is fed.
+    assert min(r.peak for r in once) <= 12 * UNIT
+
+
+@pytest.mark.parametrize('length', [3, 5, 7])
+def test_small_plans_are_proved_and_greedy_ones_are_close(length: int) -> None:
+    problem = _problem(_chain(length))
+    for rung in ladder(_chain(length), problem)[1:]:
+        best = exact.cheapest(problem, rung.peak)
+        assert best is not None and best.seconds <= rung.seconds
+        assert rung.plan.clones <= 1.3 * best.clones + 1
+        assert least_seconds(problem, rung.peak) <= best.seconds * (1 + 1e-6)
+
+
+def test_below_the_least_peak_nothing_is_found() -> None:
+    problem = _problem(_chain(4))
+    assert exact.cheapest(problem, least_peak(problem) - 1) is None
+    assert evict(problem, Eviction(0, hopeless=least_peak(problem))) is None
+
+
+def test_no_rung_is_below_the_least_peak() -> None:
+    for length in (3, 10, 25):
+        problem = _problem(_chain(length))
+        assert all(r.peak >= least_peak(problem) for r in ladder(_chain(length), problem))
+
+
+def test_proofs_only_improve_a_ladder() -> None:
+    graph = _chain(6)
+    rungs = _rungs(graph)
+    for rung in rungs:
+        cheaper = [r for r in proved(rungs) if r.peak <= rung.peak]
+        assert min(r.seconds for r in cheaper) <= rung.seconds
+
+
+def _rnn_cell() -> Graph:
+    """MXNet's first case: two products, their sum, tanh."""
+    draft = Draft()
+    draft.values('x y', rows=64, fed=True)
+    draft.values('v w', rows=64 * 64, persistable=True)
+    draft.values('a b s h g gs ga gb gv gw', rows=4096)
+    draft.op('mul', 'x v', 'a')
+    draft.op('mul', 'y w', 'b')
+    draft.op('elementwise_add', 'a b', 's')
+    draft.op('tanh', 's', 'h', in_place=((0, 0),))
+    _backward(draft, 'fill', '', 'g')
+    _backward(draft, 'tanh_grad', 'h g', 'gs', in_place=((1, 0),))
+    _backward(draft, 'elementwise_add_grad', 'gs', 'ga gb', in_place=((0, 0),))
+    _backward(draft, 'mul_grad', 'y w gb', 'gw')
+    _backward(draft, 'mul_grad', 'x v ga', 'gv')
+    for name in ('gv', 'gw'):
+        draft.graph.values[draft.id(name)].fetched = True
+    return draft.graph
+
+
+def test_case_1_what_would_double_the_stash_is_not_computed_again() -> None:
+    graph = _rnn_cell()
+    assert not _clones(plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions()).graph)
+
+
+def _attention(steps: int) -> Graph:
+    """MXNet's second case: tanh(x + y_t) for one wide x and a narrow y_t a step, with a shared head."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.value('w', persistable=True)
+    for t in range(steps):
+        draft.value(f'y{t}', rows=16, fed=True)
+        draft.values(f's{t} h{t} gh{t} gs{t}')
+        draft.values(f'o{t} gy{t} gw{t}', rows=1)
+        draft.op('elementwise_add', f'x y{t}', f's{t}')
+        draft.op('tanh', f's{t}', f'h{t}', in_place=((0, 0),))
+        draft.op('matmul', f'h{t} w', f'o{t}')
+    draft.value('go', rows=1)
+    _backward(draft, 'loss_grad', ' '.join(f'o{t}' for t in range(steps)), 'go')
+    for t in reversed(range(steps)):
+        _backward(draft, 'matmul_grad', f'h{t} w go', f'gh{t} gw{t}')
+        _backward(draft, 'tanh_grad', f'h{t} gh{t}', f'gs{t}', in_place=((1, 0),))
+        _backward(draft, 'elementwise_add_grad', f'gs{t}', f'gy{t}')
+        draft.graph.values[draft.id(f'gy{t}')].fetched = True
+    return draft.graph
+
+
+def test_case_2_all_sums_and_tanhs_are_computed_again() -> None:
+    steps = 8
+    found = plan(_attention(steps), RuntimeModel.COLLECTING, {}, PlanOptions(recompute='cheap'))
+    _verified(found.original, found.graph)
+    # What the last step made may still be there when the backward part begins.
+    assert sorted(set(_clones(found.graph))) == ['elementwise_add', 'tanh']
+    assert len(_clones(found.graph)) >= 2 * (steps - 2)
+    assert found.after.peak_bytes <= 4 * UNIT + 2048
+
+
+def _product() -> Graph:
+    """MXNet's third case: tanh, tanh, a product whose gradient reads its input and not its output."""
+    draft = Draft()
+    draft.values('x', rows=4096, fed=True)
+    draft.values('w', rows=64, persistable=True)
+    draft.values('y z f g gz gy gx', rows=4096)
+    draft.value('gw', rows=64)
+    draft.op('tanh', 'x', 'y')
+    draft.op('tanh', 'y', 'z')
+    draft.op('mul', 'z w', 'f')
+    _backward(draft, 'fill', 'f', 'g')
+    _backward(draft, 'mul_grad', 'z w g', 'gz gw')
+    _backward(draft, 'tanh_grad', 'z gz', 'gy', in_place=((1, 0),))
+    _backward(draft, 'tanh_grad', 'y gy', 'gx', in_place=((1, 0),))
+    draft.graph.values[draft.id('gx')].fetched = True
+    return draft.graph
+
+
+def test_case_3_the_input_of_a_product_is_computed_again_and_the_product_is_not() -> None:
+    graph = _product()
+    problem = _problem(graph)
+    cell = problem.cells.index(next(v.id for v in graph.values if v.name == 'z'))
+    found = evict(problem, Eviction(float('inf'), dropped=frozenset({cell})))
+    new = _verified(graph, apply_plan(graph.copy(), problem, found))
+    assert _clones(new) == ['tanh']
+    reader = next(op for op in new.walk() if op.kind == 'mul_grad')
+    assert new.values[reader.operands[0]].name == 'z@REBUILT'
+
+
+@pytest.mark.parametrize('facts', [{
+    'random': True
+}, {
+    'collective': True
+}, {
+    'side_effect': True
+}, {
+    'known': False
+}])
+def test_ops_with_more_effects_than_their_results_never_run_twice(facts: dict) -> None:
+    graph = _chain(12)
+    graph.ops[4] = replace(graph.ops[4], facts=replace(graph.ops[4].facts, **facts))
+    for rung in _rungs(graph):
+        runs = [op.origin for op in apply_plan(graph.copy(), rung.problem, rung.plan).walk()]
+        assert runs.count(4) == 1
+
+
+def test_nothing_is_cloned_after_what_it_reads_was_overwritten() -> None:
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.value('w', persistable=True)
+    draft.values('a b c d gd gc gb')
+    draft.op('scale_by', 'x w', 'a')
+    draft.op('scale_by', 'a w', 'b')
+    draft.op('scale_by', 'b w', 'c')
+    draft.op('scale_by', 'c w', 'd')
+    _backward(draft, 'fill', 'd', 'gd')
+    _backward(draft, 'sgd', 'gd', 'w')
+    _backward(draft, 'back', 'c gd', 'gc')
+    _backward(draft, 'back', 'b gc', 'gb')
+    for rung in _rungs(draft.graph):
+        _verified(draft.graph, apply_plan(draft.graph.copy(), rung.problem, rung.plan))
+
+
+def _with_state() -> Graph:
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.value('mean', rows=8, persistable=True)
+    draft.values('y z a gz gy gx')
+    draft.op('batch_norm', 'x mean', 'y mean', updates=((1, 1),))
+    draft.op('batch_norm', 'y mean', 'z mean', updates=((1, 1),))
+    draft.op('tanh', 'z', 'a')
+    _backward(draft, 'fill', 'a', 'gz')
+    _backward(draft, 'back', 'z gz', 'gy')
+    _backward(draft, 'back', 'y gy', 'gx')
+    return draft.graph
+
+
+def test_a_clone_carries_no_state_on() -> None:
+    graph = _with_state()
+    problem = _problem(graph)
+    found = evict(problem, Eviction(0))
+    new = _verified(graph, apply_plan(graph.copy(), problem, found))
+    clones = [op for op in new.walk() if op.origin not in (None, op.id)]
+    assert clones
+    for clone in clones:
+        assert clone.operands[1] == clone.results[1]
+        stand_in = new.values[clone.operands[1]]
+        assert not stand_in.persistable and stand_in.name != 'mean'
+
+
+def test_verification_refuses_a_clone_that_updates_state_again() -> None:
+    graph = _with_state()
+    problem = _problem(graph)
+    new = apply_plan(graph.copy(), problem, evict(problem, Eviction(0)))
+    clone = next(op for op in new.walk() if op.id != op.origin)
+    origin = new.ops[clone.origin]
+    new.ops[clone.id] = replace(clone,
+                                operands=(clone.operands[0], origin.operands[1]),
+                                results=(clone.results[0], origin.results[1]))
+    with pytest.raises(VerificationError):
+        _verified(graph, new)
+
+
+def _within(graph: Graph, budget: int) -> Optional[object]:
+    try:
+        return plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(budget=budget))
+    except MemoryBudgetError:
+        return None
+
+
+def test_more_budget_is_never_slower_and_less_never_needs_more() -> None:
+    graph = _chain(20)
+    found = [_within(graph, units * UNIT) for units in range(2, 26)]
+    plans = list(itertools.dropwhile(lambda p: p is None, found))
+    assert None not in plans and len(plans) > 15
+    seconds = [p.recomputed.seconds if p.recomputed else 0.0 for p in plans]
+    assert seconds == sorted(seconds, reverse=True) and seconds[-1] == 0
+    assert [p.after.peak_bytes for p in plans] == sorted(p.after.peak_bytes for p in plans)
+
+
+def test_a_budget_is_kept_or_refused_with_what_stands_in_the_way() -> None:
+    graph = _chain(10)
+    assert plan(graph, RuntimeModel.COLLECTING, {},
+                PlanOptions(budget=8 * UNIT)).after.peak_bytes <= 8 * UNIT
+    with pytest.raises(MemoryBudgetError, match='the lowest peak reached is') as caught:
+        plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(budget=UNIT))
+    assert UNIT < caught.value.best_bytes < 8 * UNIT
+
+
+def test_the_overhead_is_a_limit() -> None:
+    graph = _chain(40)
+    for share in (0.0, 0.05, 0.2):
+        found = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(max_overhead=share))
+        spent = found.recomputed.seconds / found.recomputed.step_seconds if found.recomputed else 0
+        assert spent <= share
+
+
+def test_without_leave_nothing_is_computed_again() -> None:
+    found = plan(_chain(20), RuntimeModel.COLLECTING, {}, PlanOptions(recompute=''))
+    assert not _clones(found.graph)
+
+
+def test_cheap_leaves_products_alone() -> None:
+    graph = _chain(10, 'matmul')
+    assert not any(_problem(graph, 'cheap').results)
+    assert any(_problem(graph, 'max').results)
+
+
+def test_a_front_keeps_what_no_other_beats() -> None:
+    problem = _problem(_chain(2))
+    nothing = untouched(problem)
+    rungs = [Rung(p, s, nothing, problem) for p, s in ((9, 0), (5, 1), (6, 2), (5, 3), (3, 4))]
+    assert [(r.peak, r.seconds) for r in front(rungs)] == [(9, 0), (5, 1), (3, 4)]
+    assert profile(problem, nothing).peak == _peak(_chain(2))

@@ -1,0 +1,122 @@
+"""Which values of the main block are computed again: the plan that fits a budget, or an overhead.
+
+One ladder of plans is made for each way that the other passes leave the program in, from the program alone. A budget only
+picks from it: so more budget never gives a slower plan, and less never a higher peak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.passes.context import PassContext
+from transpiler.passes.remat.bound import least_seconds
+from transpiler.passes.remat.ladder import Rung, front, ladder, proved
+from transpiler.passes.remat.problem import backward_start, remat_problem
+from transpiler.passes.remat.rewrite import apply_plan
+
+if TYPE_CHECKING:
+    from transpiler.planner import Plan
+
+# A smaller gain is not worth clones.
+_WORTH_IT = 0.99
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What recomputing in the main block costs. Times are seconds of a step, by the cost model.
+
+    `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
+    for the peak that was chosen takes less extra time, in the order that the program has.
+    """
+
+    clones: int
+    seconds: float
+    step_seconds: float
+    bound_seconds: float
+    curve: Tuple[Tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    base: Plan
+    rung: Rung
+
+    @property
+    def peak(self) -> int:
+        return self.rung.peak
+
+    @property
+    def seconds(self) -> float:
+        return self.base.extra_seconds + self.rung.seconds
+
+
+class Fitter:
+    """The plans in the choice, for some ways to run the other passes.
+
+    Args:
+        bases: plans whose values all have memories of their own; ladders are built on each.
+        finished: the best plan without recomputing in the main block.
+        context: what the passes are told.
+        exact: prove small programs' plans the cheapest, which takes seconds.
+    """
+
+    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext,
+                 exact: bool) -> None:
+        self._finished = finished
+        self._context = context
+        self._candidates: List[_Candidate] = []
+        for base in bases:
+            if _can_gain(base, context):
+                problem = remat_problem(base.graph, context)
+                rungs = ladder(base.graph, problem)
+                rungs = proved(rungs) if exact else rungs
+                self._candidates.extend(_Candidate(base, rung) for rung in rungs[1:])
+        self._candidates = front(self._candidates)
+
+    def lowest(self) -> Plan:
+        """The plan of the lowest peak, whatever its time."""
+        lowest = min(self._candidates, key=lambda c: c.peak, default=None)
+        if lowest is None or lowest.peak >= self._finished.after.peak_bytes:
+            return self._finished
+        return self._apply(lowest)
+
+    def within_overhead(self, seconds: float) -> Plan:
+        """The lowest peak that costs at most `seconds`, if that is worth it."""
+        limit = self._finished.after.peak_bytes * _WORTH_IT
+        fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
+        if not fitting:
+            return self._finished
+        return self._apply(min(fitting, key=lambda c: (c.peak, c.seconds)))
+
+    def within_peak(self, peak: int) -> Optional[Plan]:
+        """The cheapest plan whose peak is at most `peak` bytes above resting."""
+        fitting = [c for c in self._candidates if c.peak <= peak]
+        cheapest = min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
+        finished = self._finished
+        if finished.after.peak_bytes <= peak and (cheapest is None or
+                                                  finished.extra_seconds <= cheapest.seconds):
+            return finished
+        return self._apply(cheapest) if cheapest is not None else None
+
+    def _apply(self, chosen: _Candidate) -> Plan:
+        base, problem = chosen.base, chosen.rung.problem
+        graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
+        after = Timeline(graph, self._context.model, self._context.dims)
+        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds, problem.step_seconds,
+                          least_seconds(problem, chosen.peak),
+                          tuple((c.peak, c.seconds) for c in self._candidates))
+        saved = base.after.peak_bytes - after.peak_bytes
+        return replace(base,
+                       graph=graph,
+                       after=after,
+                       left_alone=self._finished.left_alone,
+                       savings=base.savings + [('recompute', saved)],
+                       recomputed=done)
+
+
+def _can_gain(base: Plan, context: PassContext) -> bool:
+    return (context.model is RuntimeModel.COLLECTING and bool(context.recompute) and
+            not context.parallel and backward_start(base.graph) < len(base.graph.regions[0].ops))

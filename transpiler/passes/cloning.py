@@ -1,0 +1,45 @@
+"""Clones of ops, as the recompute passes add them."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from transpiler.ir import Graph, Op
+
+
+class Cloner:
+    """Adds clones of ops to one region, and values for what they write.
+
+    A clone belongs to the backward part of the program, whatever its origin does.
+    """
+
+    def __init__(self, graph: Graph, region: int) -> None:
+        self._graph = graph
+        self._region = region
+        self._names = {v.name for v in graph.values}
+
+    def value(self, like: int) -> int:
+        """A new value that looks like `like`."""
+        return self._graph.clone_value(like, self._fresh_name(like), self._region).id
+
+    def op(self, origin: Op, operands: Sequence[int], results: Sequence[int]) -> int:
+        """A clone of `origin`, which the caller still has to put in its place."""
+        clone = self._graph.new_op(origin.kind,
+                                   self._region,
+                                   operands=tuple(operands),
+                                   results=tuple(results),
+                                   facts=origin.facts,
+                                   origin=origin.origin,
+                                   label=origin.label,
+                                   backward=True)
+        self._graph.regions[self._region].ops.pop()
+        return clone.id
+
+    def _fresh_name(self, value: int) -> str:
+        name = stem = f'{self._graph.values[value].name}@REBUILT'
+        number = 0
+        while name in self._names:
+            number += 1
+            name = f'{stem}{number}'
+        self._names.add(name)
+        return name

@@ -1,0 +1,1 @@
+"""Rematerialization of the main block: which forward values are dropped, and when they are computed again."""

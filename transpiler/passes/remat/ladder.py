@@ -1,0 +1,108 @@
+"""A ladder of plans, from the peak that the program has to the least that is reached: each rung costs more time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import FrozenSet, Iterator, List
+
+from transpiler.analysis.cost import is_heavy
+from transpiler.ir import Graph
+from transpiler.passes.remat.evict import Eviction, evict
+from transpiler.passes.remat.exact import cheapest, is_small
+from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.restore import restore
+from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
+
+# Limits are tried from the peak down to this share of it, in equal ratios: as many as the work allows.
+_LEAST = 0.04
+_WORK = 80_000  # ops simulated; a second takes about 50,000
+_FEWEST, _MOST = 6, 160  # limits
+_MOST_PROOFS = 8
+_DISTANCE_POWERS = (1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A plan with its peak in bytes and its extra time in seconds, and the problem that it is a plan for."""
+
+    peak: int
+    seconds: float
+    plan: RematPlan
+    problem: RematProblem
+
+
+def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
+    """Rungs by falling peak and rising time, the untouched program first.
+
+    It depends on the program alone, not on any budget: so a larger budget never gets a slower plan from it, and a smaller
+    one never a higher peak.
+    """
+    start = untouched(problem)
+    found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
+    limits = min(_MOST, max(_FEWEST, _WORK // max(1, len(problem))))
+    series = [(v, power) for v in _variants(graph, problem) for power in _DISTANCE_POWERS]
+    # A large program gets one series: several coarse ones are no better.
+    series = series[:max(1, limits // _FEWEST)]
+    for variant, power in series:
+        found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
+    return [_restored(rung) for rung in front(found)]
+
+
+def proved(rungs: List[Rung]) -> List[Rung]:
+    """`rungs` of a small program, with the cheapest plan there is for the peak of some of them."""
+    if not rungs or not is_small(rungs[0].problem):
+        return rungs
+    found = list(rungs)
+    for rung in rungs[1::max(1, len(rungs) // _MOST_PROOFS)]:
+        plan = cheapest(rungs[0].problem, rung.peak)
+        if plan is not None:
+            found.append(
+                Rung(profile(rung.problem, plan).peak, plan.seconds, plan, rungs[0].problem))
+    return front(found)
+
+
+def front(rungs: List[Rung]) -> List[Rung]:
+    """Those that no other beats in both peak and time, by falling peak."""
+    best: List[Rung] = []
+    for rung in sorted(rungs, key=lambda r: (r.seconds, r.peak)):
+        if not best or rung.peak < best[-1].peak:
+            best.append(rung)
+    return best
+
+
+def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Iterator[Rung]:
+    """Rungs for falling limits; stops where several in a row bring no lower peak."""
+    lowest = max(_LEAST * peak, least_peak(problem))
+    ratio = min(1.0, lowest / max(1, peak))**(1 / limits)
+    limit, least, failures = float(peak), peak, 0
+    for _ in range(limits):
+        limit = min(limit, least) * ratio
+        plan = evict(problem, Eviction(limit, least, distance_power=power))
+        failures += 1
+        if plan is not None:
+            rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
+            failures = 0 if rung.peak < least else failures
+            least = min(least, rung.peak)
+            yield rung
+        if failures > 1 + limits // 10:
+            return
+
+
+def _variants(graph: Graph, problem: RematProblem) -> Iterator[RematProblem]:
+    """All that may be cloned; and, if that makes a difference, products kept."""
+    yield problem
+    heavy = frozenset(at for at, op in enumerate(problem.ops) if is_heavy(graph.ops[op]))
+    if any(problem.results[at] for at in heavy):
+        yield _without(problem, heavy)
+
+
+def _without(problem: RematProblem, ops: FrozenSet[int]) -> RematProblem:
+    """The problem if `ops` may not be cloned."""
+    return replace(problem,
+                   producer=[-1 if op in ops else op for op in problem.producer],
+                   results=[() if at in ops else cells for at, cells in enumerate(problem.results)])
+
+
+def _restored(rung: Rung) -> Rung:
+    plan = restore(rung.problem, rung.plan, rung.peak)
+    return replace(rung, plan=plan, seconds=plan.seconds)

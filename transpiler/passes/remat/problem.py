@@ -1,0 +1,158 @@
+"""What rematerialization decides about: ops and cells by index, what may run again, until when, and at what cost."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Set, Tuple
+
+from transpiler.analysis.cost import is_heavy
+from transpiler.analysis.dependences import accesses
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph, Op, ValueKind
+from transpiler.passes.context import PassContext
+from transpiler.passes.orders.problem import Problem, region_problem
+
+_MAIN = 0
+
+
+@dataclass
+class RematProblem:
+    """Ops of the main region by index, in the order that is kept, and the cells of `orders.problem.Problem`.
+
+    `ops` are op ids, `cells` the storages. `operands[op]` are the cells whose data an op that may be cloned reads, and
+    `results[op]` those that its clone makes again; both are empty for the others. `producer[cell]` is the op whose clone
+    makes it again, -1 if none may. A clone gives the same bytes before position `deadline[op]` only: there something
+    that it reads is overwritten. Nothing is cloned before `boundary`, where the backward part begins.
+    """
+
+    memory: Problem
+    ops: List[int]
+    cells: List[int]
+    operands: List[Tuple[int, ...]]
+    results: List[Tuple[int, ...]]
+    scratch: List[int]  # bytes that a clone writes and nobody reads
+    producer: List[int]
+    deadline: List[int]
+    seconds: List[float]
+    boundary: int
+    step_seconds: float
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+def remat_problem(graph: Graph, context: PassContext) -> RematProblem:
+    """The problem of the main region of `graph`, in its order."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    memory = region_problem(graph, _MAIN, timeline, _nested_peaks(graph, timeline))
+    return _Builder(graph, context, memory, timeline).build()
+
+
+def backward_start(graph: Graph) -> int:
+    """Position in the main region of the first op of the backward part; the number of ops if there is none."""
+    flags = (op.backward for op in graph.region_ops(_MAIN))
+    return next((at for at, flag in enumerate(flags) if flag), len(graph.regions[_MAIN].ops))
+
+
+def _nested_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """Peak of each nested region above what its op finds, in bytes."""
+    points = {p.op: p.bytes for p in timeline.points}
+    peaks: Dict[int, int] = {}
+    for region in graph.regions[1:]:
+        inside = [points[op.id] for op in graph.walk(region.id) if op.id in points]
+        kept = (timeline.evaluate(region.trips) - 1) * timeline.evaluate(
+            timeline.kept_per_trip(region.id)) if region.keeps_scopes else 0
+        base = points.get(region.op, 0) + kept
+        peaks[region.id] = max(0, max(inside, default=base) - base)
+    return peaks
+
+
+class _Builder:
+
+    def __init__(self, graph: Graph, context: PassContext, memory: Problem,
+                 timeline: Timeline) -> None:
+        self._graph = graph
+        self._context = context
+        self._memory = memory
+        self._timeline = timeline
+        self._ops = list(graph.region_ops(_MAIN))
+        storages = timeline.lifetimes.by_region[_MAIN].values()
+        self._cells = [s for lifetime in storages for s in lifetime.storages]
+        self._number = {s: i for i, s in enumerate(self._cells)}
+        self._pinned = self._pinned_values()
+        self._writes: Dict[int, List[int]] = {}  # storage -> positions
+        for at, op in enumerate(self._ops):
+            for storage in accesses(graph, op)[1]:
+                self._writes.setdefault(storage, []).append(at)
+
+    def build(self) -> RematProblem:
+        boundary = backward_start(self._graph)
+        cost, dims = self._context.cost, self._context.dims
+        problem = RematProblem(self._memory, [op.id for op in self._ops], self._cells,
+                               [()] * len(self._ops), [()] * len(self._ops), [0] * len(self._ops),
+                               [-1] * len(self._cells), [0] * len(self._ops),
+                               [cost.seconds(self._graph, op, dims) for op in self._ops], boundary,
+                               cost.region_seconds(self._graph, _MAIN, dims))
+        for at, op in enumerate(self._ops[:boundary]):
+            if self._may_be_cloned(at, op):
+                self._add(problem, at, op)
+        return problem
+
+    def _add(self, problem: RematProblem, at: int, op: Op) -> None:
+        state = dict(op.facts.updates)
+        operands = [v for i, v in enumerate(op.operands) if i not in op.facts.shape_only]
+        read = [v for i, v in enumerate(op.operands) if v in operands and i not in state]
+        problem.deadline[at] = min((self._next_write(v, at) for v in read if v >= 0),
+                                   default=len(self._ops))
+        problem.operands[at] = tuple(dict.fromkeys(c for c in map(self._cell, read) if c >= 0))
+        made = [v for j, v in enumerate(op.results) if v >= 0 and j not in state.values()]
+        cells = [c for c in map(self._cell, made) if c >= 0]
+        again = [c for v, c in zip(made, map(self._cell, made)) if c >= 0 and v not in self._pinned]
+        problem.results[at] = tuple(again)
+        problem.scratch[at] = sum(self._memory.sizes[c] for c in cells if c not in again)
+        for cell in again:
+            problem.producer[cell] = at
+
+    def _cell(self, value: int) -> int:
+        return self._number.get(self._graph.values[value].storage, -1) if value >= 0 else -1
+
+    def _next_write(self, value: int, at: int) -> int:
+        positions = self._writes.get(self._graph.values[value].storage, [])
+        following = bisect.bisect_right(positions, at)
+        return positions[following] if following < len(positions) else len(self._ops)
+
+    def _pinned_values(self) -> Set[int]:
+        """Values that keep the name and the contents that they have: nobody may read a clone of them instead."""
+        pinned = {v.id for v in self._graph.values if v.fed or v.fetched or v.skipped}
+        for op in self._ops:
+            if op.regions:
+                pinned.update(op.reads() + op.writes())
+                pinned.update(
+                    v for inner in self._graph.inside(op) for v in inner.reads() + inner.writes())
+        return pinned
+
+    def _may_be_cloned(self, at: int, op: Op) -> bool:
+        if op.facts.ordered or op.regions or op.origin is None or op.id != op.origin:
+            return False
+        if self._context.recompute == 'cheap' and is_heavy(op):
+            return False
+        state = dict(op.facts.updates)
+        for j, value in enumerate(op.results):
+            if value >= 0 and j not in state.values() and not self._is_plain(op, value):
+                return False
+        reads = [v for i, v in enumerate(op.operands) if v >= 0 and i not in state]
+        return all(self._graph.values[v].kind is ValueKind.DENSE for v in reads)
+
+    def _is_plain(self, op: Op, value: int) -> bool:
+        """Whether `value` is an ordinary tensor that `op` alone writes."""
+        facts = self._graph.values[value]
+        return (facts.kind is ValueKind.DENSE and facts.region == _MAIN and
+                facts.storage == value and not facts.persistable and not facts.fed and
+                value not in op.reads() and len(self._writes[value]) == 1)
+
+
+def uses(problem: RematProblem) -> Sequence[List[int]]:
+    """Positions of the ops that touch each cell, in order."""
+    return problem.memory.users

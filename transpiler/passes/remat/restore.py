@@ -1,0 +1,94 @@
+"""Takes clones out of a plan again where there is room to keep the value after all.
+
+A greedy choice under a limit drops more than it had to. Keeping an instance alive until the readers of its copy needs its
+size in the gap between the two; if the profile has that much room under the peak everywhere in the gap, the clone goes,
+and with it all clones that only it read.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Set
+
+import numpy
+
+from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.steps import Profile, RematPlan, Step, profile
+
+
+def restore(problem: RematProblem, plan: RematPlan, limit: int) -> RematPlan:
+    """A plan of no higher peak than `limit` bytes with fewer clones, or `plan`."""
+    found = _Restorer(problem, plan, limit).run()
+    return found if profile(problem, found).peak <= limit else plan
+
+
+class _Restorer:
+
+    def __init__(self, problem: RematProblem, plan: RematPlan, limit: int) -> None:
+        self._problem = problem
+        self._plan = plan
+        self._limit = limit
+        self._profile: Profile = profile(problem, plan)
+        self._bytes: numpy.ndarray = self._profile.bytes.copy()
+        self._earlier = self._previous_instances()
+        self._last = list(self._profile.last)
+        self._replaced: Dict[int, int] = {}  # instance -> the one that stands in for it
+        self._gone: Set[int] = set()  # steps
+
+    def run(self) -> RematPlan:
+        clones = [at for at, step in enumerate(self._plan.steps) if step.clone]
+        for at in sorted(clones, key=lambda at: -self._problem.seconds[self._plan.steps[at].op]):
+            if at not in self._gone:
+                self._try(at)
+        return self._rebuilt() if self._gone else self._plan
+
+    def _previous_instances(self) -> Dict[int, int]:
+        latest = list(range(len(self._problem.cells)))
+        earlier = {}
+        for instance, cell in enumerate(self._plan.cell_of[len(latest):], len(latest)):
+            earlier[instance] = latest[cell]
+            latest[cell] = instance
+        return earlier
+
+    def _try(self, at: int) -> None:
+        """Removes the clone at step `at` if what it makes can be kept from before."""
+        step = self._plan.steps[at]
+        kept = {i: self._root(self._earlier[i]) for i in step.writes}
+        gaps = [(self._end(before), at, self._size(before)) for before in kept.values()]
+        for start, end, size in gaps:
+            self._bytes[start:end] += size
+        if all(self._bytes[s:e].max(initial=0) <= self._limit for s, e, _ in gaps):
+            self._gone.add(at)
+            for instance, before in kept.items():
+                self._replaced[instance] = before
+                self._last[before] = max(self._last[before], self._last[instance])
+        else:
+            for start, end, size in gaps:
+                self._bytes[start:end] -= size
+
+    def _end(self, instance: int) -> int:
+        """The first step at which `instance` has no memory, or shares it with its heir."""
+        return self._last[instance] + (0 if instance in self._profile.heir else 1)
+
+    def _root(self, instance: int) -> int:
+        while instance in self._replaced:
+            instance = self._replaced[instance]
+        return instance
+
+    def _size(self, instance: int) -> int:
+        return self._problem.memory.sizes[self._plan.cell_of[instance]]
+
+    def _rebuilt(self) -> RematPlan:
+        """The plan without the clones that are gone, and without those that nobody reads any more."""
+        kept: List[Step] = []
+        read: Set[int] = set()
+        seconds = 0.0
+        for at in range(len(self._plan.steps) - 1, -1, -1):
+            step = self._plan.steps[at]
+            if at in self._gone or step.clone and read.isdisjoint(step.writes):
+                continue
+            reads = tuple(self._root(i) for i in step.reads)
+            writes = tuple(i for i in step.writes if i in read)
+            read.update(reads)
+            seconds += self._problem.seconds[step.op] if step.clone else 0.0
+            kept.append(Step(step.op, step.clone, reads, writes))
+        return RematPlan(kept[::-1], self._plan.cell_of, seconds)
