@@ -10,13 +10,14 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError
 from transpiler.fitting import Fitter, Recomputed
-from transpiler.ir import Graph
+from transpiler.ir import RELEASE, SHARE, Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
+from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
-from transpiler.passes.release import release_promptly, release_storages
+from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_storages
 from transpiler.passes.schedule import schedule, updates_early_in_main
 
@@ -31,7 +32,7 @@ _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _RELEASE: NamedPass = ('release', release_storages)
-_PROMPT: NamedPass = ('prompt release', release_promptly)
+_PROMPT: NamedPass = ('prompt release', hand_on_or_release)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MOST_NAMED = 8
@@ -179,7 +180,12 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
         if (candidate.after.peak_bytes <= best.after.peak_bytes and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
             best = candidate
-    return replace(best, held=held)
+    return replace(best, held=held | _ordered_by_position(best.graph))
+
+
+def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
+    """Inner regions with ops that only the place where they stand orders."""
+    return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
 class _Runner:

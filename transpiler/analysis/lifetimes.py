@@ -35,9 +35,14 @@ class Lifetimes:
     stand in `unsized`.
     """
 
-    def __init__(self, graph: Graph, model: RuntimeModel) -> None:
+    def __init__(self,
+                 graph: Graph,
+                 model: RuntimeModel,
+                 sharing: FrozenSet[int] = frozenset({0})) -> None:
+        """`sharing` are the regions in which the runtime works in place."""
         self._graph = graph
         self._model = model
+        self._sharing = sharing
         self._positions = Positions(graph)
         self.position = self._positions.of
         self._sizes = _storage_sizes(graph)
@@ -61,6 +66,8 @@ class Lifetimes:
             for outer, inner in region.arguments:
                 if region.kind is RegionKind.LOOP:
                     self._copy_in(region.id, inner)
+            for inner, _ in region.results:
+                self._extend_over_region(inner, from_start=False)
         for value in self._graph.values:
             if value.fed or value.fetched:
                 self._extend_over_region(value.id, from_start=value.fed)
@@ -172,7 +179,7 @@ class Lifetimes:
                 yield owner, target
 
     def _shares_in(self, region: int) -> bool:
-        return self._model is RuntimeModel.IDEAL or region == 0
+        return self._model is RuntimeModel.IDEAL or region in self._sharing
 
     def _has_share_ops(self, region: Region) -> bool:
         return any(op.kind == SHARE for op in self._graph.region_ops(region.id))

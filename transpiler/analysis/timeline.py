@@ -9,6 +9,8 @@ from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
 
+_INNER_OPS_LATE = 16
+
 
 @dataclass(frozen=True)
 class Resident:
@@ -57,12 +59,12 @@ class Timeline:
         return max((point.bytes for point in self.lagging_points()), default=0)
 
     def lagging_points(self) -> Iterator[Point]:
-        """As `points`, if each storage is freed one op late.
+        """As `points`, if each storage is freed late.
 
-        Paddle's collector frees in a thread of its own: the next op may allocate before that. A storage whose next
+        Paddle's collector frees in a thread of its own: the next ops may allocate before that. A storage whose next
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        return self._run(self._graph.regions[0], 0, lag=1)
+        return self._run(self._graph.regions[0], 0, lags=True)
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
@@ -84,15 +86,15 @@ class Timeline:
             self._evaluated[size] = size.evaluate(self._dims)
         return self._evaluated[size]
 
-    def _run(self, region: Region, base: int, lag: int = 0) -> Iterator[Point]:
-        starts, ends = self._events(region, lag)
+    def _run(self, region: Region, base: int, lags: bool = False) -> Iterator[Point]:
+        starts, ends = self._events(region, ops_late(region) if lags else 0)
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
             yield Point(op.id, live)
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
-                yield from self._run(inner, live + earlier * self._kept_bytes(inner), lag)
+                yield from self._run(inner, live + earlier * self._kept_bytes(inner), lags)
             live -= ends[at]
             live += self._left_behind(op.regions)
 
@@ -159,6 +161,12 @@ class Timeline:
         name = f'({loop.trips!r}-1)'
         self._dims[name] = earlier
         return _times(self._kept_residents(loop), Size.dim(name))
+
+
+def ops_late(region: Region) -> int:
+    """How many ops of `region` the runtime's collector may be behind. In a loop or branch the ops are short, and follow
+    each other faster than its thread wakes up."""
+    return _INNER_OPS_LATE if region.parent >= 0 else 1
 
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:

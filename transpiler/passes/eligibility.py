@@ -8,6 +8,7 @@ from transpiler.analysis.control_flow_graph import ControlFlowGraph
 from transpiler.analysis.positions import Span
 from transpiler.ir import Graph, RegionKind, Value, ValueKind
 
+PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 _LEAST_BYTES = 256
 
@@ -22,8 +23,7 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
                            (_beside_arrays(graph),
                             'used together with a tensor array or rank table'),
-                           (_linked(graph),
-                            'passed between a loop or branch and its gradient by name'),
+                           (_linked(graph), PASSED_BY_NAME),
                            (_carry_lod(graph),
                             'may carry LoD at run time'), (ControlFlowGraph(graph).carried(),
                                                            'carried from one trip to the next')):

@@ -90,8 +90,10 @@ class _Emitter:
         released = {
             self._names[v] for op in self._graph.ops if op.kind == RELEASE for v in op.writes()
         }
-        if released and _declare_empty(message.blocks[0]):
-            origins[0].insert(0, None)
+        for block, region in self._program.block_regions.items():
+            releases = any(op.kind == RELEASE for op in self._graph.region_ops(region))
+            if releases and _declare_empty(message.blocks[block]):
+                origins[block].insert(0, None)
         values = self._graph.values
         merged = {v.name: self._names[v.id] for v in values if self._names[v.id] != v.name}
         return EmittedProgram(message, origins, merged, released)

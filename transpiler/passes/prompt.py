@@ -1,0 +1,114 @@
+"""Against a collector that frees late: buffers that are handed on, and releases that the program makes itself.
+
+Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops.
+
+Paddle's collector runs in a thread of its own and loses the race against the next ops often: what these need then comes on
+top of what the ones before left behind. In a loop's body the ops are short, and it may be whole trips behind: there all
+that is large enough to matter is handed on or released.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Set, Tuple
+
+from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.positions import Positions, Span, spans
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import RELEASE, SHARE, Graph, Region
+from transpiler.passes.context import PassContext
+from transpiler.passes.eligibility import PASSED_BY_NAME, never_shared
+from transpiler.passes.release import add_op, guards, last_uses
+
+_SAME_PEAK = 1.01
+# An op more in each trip takes time: in loops and branches it is only spent on values of this share of the peak.
+_LEAST_SHARE = 0.004
+
+
+def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
+    """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
+    left, and would raise the peak if it were freed late, is released at once."""
+    alone = never_shared(graph, spans(graph))
+    _share_in_inner_regions(graph, context, alone)
+    _release_promptly(graph, context, alone)
+    return graph
+
+
+def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
+    found = spans(graph)
+    least = _least_bytes(graph, context)
+    everywhere = frozenset(r.id for r in graph.regions)
+    pairs: Dict[int, List[Tuple[int, int]]] = {}
+    for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
+        large = _bytes(graph, target, context) >= least
+        if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
+            pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
+    for region in graph.regions[1:]:
+        old_ops, region.ops = region.ops, []
+        for op in old_ops:
+            allowed = [(a, b) for a, b in pairs.get(op, ()) if _may_hand_on(a, b, alone, found)]
+            if allowed:
+                operands, results = zip(*allowed)
+                add_op(graph, region.id, SHARE, operands, results)
+            region.ops.append(op)
+
+
+def _release_promptly(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    late = _raised_by_a_late_collector(graph, timeline)
+    found = spans(graph)
+    least = _least_bytes(graph, context)
+    for region in graph.regions:
+        dying = last_uses(graph, region.id, found, alone)
+        ending = {
+            l.storages[-1]: l.last
+            for l in timeline.lifetimes.by_region[region.id].values()
+            if not l.kept and (region.id == 0 or timeline.evaluate(l.size) >= least)
+        }
+        old_ops, region.ops = region.ops, []
+        for at, op in enumerate(old_ops):
+            region.ops.append(op)
+            values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
+            if values and (region.id or at + 1 in late):
+                _release(graph, region, old_ops[at + 1:at + 2], values)
+
+
+def _release(graph: Graph, region: Region, following: List[int], values: List[int]) -> None:
+    """In inner regions the order is held without guards, which would look like values that the region writes."""
+    order = guards(graph, graph.ops[following[0]], values) if following and not region.id else ()
+    add_op(graph, region.id, RELEASE, order, tuple(values))
+
+
+def _raised_by_a_late_collector(graph: Graph, timeline: Timeline) -> Set[int]:
+    """Positions in the main region at which late freeing would lift the memory above the peak."""
+    positions = Positions(graph)
+    limit = timeline.peak_bytes * _SAME_PEAK
+    return {
+        positions.seen_from(graph.ops[p.op], 0)[0]
+        for p in timeline.lagging_points()
+        if p.bytes > limit
+    }
+
+
+def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[int, int]]:
+    """The values that `op` names of two storages, if they are of its own region."""
+    named = {graph.values[v].storage: v for v in graph.ops[op].reads()}
+    written = {graph.values[v].storage: v for v in graph.ops[op].writes()}
+    pair = named[source], written[target]
+    if all(graph.values[v].region == graph.ops[op].region for v in pair):
+        yield pair
+
+
+def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:
+    """The target may be what the region hands out by name: its buffer is nobody else's any more."""
+    return (source not in alone and found[target].defined and
+            alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
+
+
+def _least_bytes(graph: Graph, context: PassContext) -> float:
+    return Timeline(graph, RuntimeModel.COLLECTING, context.dims).peak_bytes * _LEAST_SHARE
+
+
+def _bytes(graph: Graph, value: int, context: PassContext) -> int:
+    size = graph.values[value].size
+    return size.evaluate(context.dims) if size is not None else 0
