@@ -35,9 +35,7 @@ class Lifetimes:
     stand in `unsized`.
     """
 
-    def __init__(self,
-                 graph: Graph,
-                 model: RuntimeModel,
+    def __init__(self, graph: Graph, model: RuntimeModel,
                  sharing: FrozenSet[int] = frozenset({0})) -> None:
         """`sharing` are the regions in which the runtime works in place."""
         self._graph = graph

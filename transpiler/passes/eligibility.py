@@ -22,8 +22,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
                            (_beside_arrays(graph),
-                            'used together with a tensor array or rank table'),
-                           (_linked(graph), PASSED_BY_NAME),
+                            'used together with a tensor array or rank table'), (_linked(graph),
+                                                                                 PASSED_BY_NAME),
                            (_carry_lod(graph),
                             'may carry LoD at run time'), (ControlFlowGraph(graph).carried(),
                                                            'carried from one trip to the next')):

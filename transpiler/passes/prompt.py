@@ -3,8 +3,8 @@
 Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops.
 
 Paddle's collector runs in a thread of its own and loses the race against the next ops often: what these need then comes on
-top of what the ones before left behind. In a loop's body the ops are short, and it may be whole trips behind: there all
-that is large enough to matter is handed on or released.
+top of what the ones before left behind. In a loop's body the ops are short, and it may be whole trips behind: there
+nothing is left to it that is large enough to matter.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from transpiler.passes.eligibility import PASSED_BY_NAME, never_shared
 from transpiler.passes.release import add_op, guards, last_uses
 
 _SAME_PEAK = 1.01
-# An op more in each trip takes time: in loops and branches it is only spent on values of this share of the peak.
-_LEAST_SHARE = 0.004
+# An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
+_LEAST_SHARE = 0.01
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
@@ -36,11 +36,12 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
 
 def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
     found = spans(graph)
-    least = _least_bytes(graph, context)
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    least = timeline.peak_bytes * _LEAST_SHARE
     everywhere = frozenset(r.id for r in graph.regions)
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
-        large = _bytes(graph, target, context) >= least
+        large = _bytes(graph, target, timeline) >= least
         if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
     for region in graph.regions[1:]:
@@ -55,28 +56,48 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
 
 def _release_promptly(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
-    late = _raised_by_a_late_collector(graph, timeline)
     found = spans(graph)
-    least = _least_bytes(graph, context)
     for region in graph.regions:
-        dying = last_uses(graph, region.id, found, alone)
         ending = {
             l.storages[-1]: l.last
             for l in timeline.lifetimes.by_region[region.id].values()
-            if not l.kept and (region.id == 0 or timeline.evaluate(l.size) >= least)
+            if not l.kept
         }
-        old_ops, region.ops = region.ops, []
-        for at, op in enumerate(old_ops):
-            region.ops.append(op)
-            values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
-            if values and (region.id or at + 1 in late):
-                _release(graph, region, old_ops[at + 1:at + 2], values)
+        dying = {
+            at: [v for v in values if ending.get(graph.values[v].storage) == at]
+            for at, values in last_uses(graph, region.id, found, alone).items()
+        }
+        if region.id:
+            _release_in_inner_region(graph, region, dying, timeline)
+        else:
+            _release_in_main_region(graph, dying, _raised_by_a_late_collector(graph, timeline))
 
 
-def _release(graph: Graph, region: Region, following: List[int], values: List[int]) -> None:
-    """In inner regions the order is held without guards, which would look like values that the region writes."""
-    order = guards(graph, graph.ops[following[0]], values) if following and not region.id else ()
-    add_op(graph, region.id, RELEASE, order, tuple(values))
+def _release_in_main_region(graph: Graph, dying: Dict[int, List[int]], late: Set[int]) -> None:
+    region = graph.regions[0]
+    old_ops, region.ops = region.ops, []
+    for at, op in enumerate(old_ops):
+        region.ops.append(op)
+        if at + 1 in late and dying.get(at):
+            order = guards(graph, graph.ops[old_ops[at + 1]], dying[at])
+            add_op(graph, 0, RELEASE, order, tuple(dying[at]))
+
+
+def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],
+                             timeline: Timeline) -> None:
+    """Small values wait for others, so that one op releases many.
+
+    There are no guards: they would look like values that the region writes, and the order is held without them.
+    """
+    least = timeline.peak_bytes * _LEAST_SHARE
+    dead: List[int] = []
+    old_ops, region.ops = region.ops, []
+    for at, op in enumerate(old_ops):
+        region.ops.append(op)
+        dead.extend(dying.get(at, ()))
+        if sum(_bytes(graph, v, timeline) for v in dead) >= least:
+            add_op(graph, region.id, RELEASE, (), tuple(dead))
+            dead = []
 
 
 def _raised_by_a_late_collector(graph: Graph, timeline: Timeline) -> Set[int]:
@@ -105,10 +126,6 @@ def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[in
             alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
 
 
-def _least_bytes(graph: Graph, context: PassContext) -> float:
-    return Timeline(graph, RuntimeModel.COLLECTING, context.dims).peak_bytes * _LEAST_SHARE
-
-
-def _bytes(graph: Graph, value: int, context: PassContext) -> int:
+def _bytes(graph: Graph, value: int, timeline: Timeline) -> int:
     size = graph.values[value].size
-    return size.evaluate(context.dims) if size is not None else 0
+    return timeline.evaluate(size) if size is not None else 0
