@@ -9,13 +9,14 @@ Program order is enough: the executor orders any two ops that touch one name whe
 (read-after-write, write-after-read, write-after-write), so each order that it may choose gives every read
 the definition that program order gives it.
 
-Nothing here is shared with the passes but `ir`.
+Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters.
 """
 
 from __future__ import annotations
 
 from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tuple
 
+from transpiler.analysis.counters import Counter, mirrored_counters
 from transpiler.errors import VerificationError
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value
 
@@ -56,6 +57,12 @@ class _Run:
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
         self._partners: Dict[int, Set[int]] = {}  # storages that hold one buffer, by SHARE ops
+        counters = [c for region in graph.regions for c in mirrored_counters(graph, region)]
+        self._counters: Dict[int, List[Counter]] = {}  # by op that counts, either way
+        for counter in counters:
+            self._counters.setdefault(counter.counts, []).append(counter)
+            self._counters.setdefault(counter.counts_back, []).append(counter)
+        self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
 
     def held(self, cells: Cells, value: int) -> FrozenSet[Definition]:
@@ -70,8 +77,12 @@ class _Run:
             self._mark_final(region, cells)
         for outer, inner in region.arguments:
             cells[self._graph.values[inner].storage] = self.held(cells, outer)
+        covered: Cells = {}
         for op in self._graph.region_ops(region.id):
+            self._before_counting(op, cells)
             self._op(op, cells)
+            self._after_counting_back(op, cells, covered)
+        cells.update(covered)
         for position, (inner, outer) in enumerate(region.results):
             origin = self._origins[region.op]
             self._observe((origin, 'result', position), self.held(cells, inner))
@@ -90,6 +101,21 @@ class _Run:
                 if owner.region < forward and owner.storage in cells:
                     cells[owner.storage] = frozenset(d if d[0] == 'final' else ('final', label, *d)
                                                      for d in cells[owner.storage])
+
+    def _before_counting(self, op: Op, cells: Cells) -> None:
+        for counter in self._counters.get(op.id, ()):
+            if op.id == counter.counts:
+                self._steps[counter] = {
+                    s: self.held(cells, s) for s in (counter.storage, *counter.arrays)
+                }
+
+    def _after_counting_back(self, op: Op, cells: Cells, covered: Cells) -> None:
+        """From here to the end of the trip, the gradient sees the counter, and the arrays' elements at it, as the loop did
+        before it counted. `covered` takes what the cells hold for those who come after the trip."""
+        for counter in self._counters.get(op.id, ()):
+            if op.id == counter.counts_back:
+                covered.update((s, self.held(cells, s)) for s in self._steps[counter])
+                cells.update(self._steps[counter])
 
     def _op(self, op: Op, cells: Cells) -> None:
         if op.kind == RELEASE:

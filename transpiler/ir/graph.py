@@ -82,6 +82,7 @@ class OpFacts:
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
     updates: Tuple[Tuple[int, int], ...] = ()
+    adds: float = 0.0  # its result is its operand plus this, if not zero
 
     @property
     def ordered(self) -> bool:

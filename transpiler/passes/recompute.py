@@ -19,6 +19,7 @@ import networkx
 from networkx.algorithms.flow import preflow_push
 
 from transpiler.analysis.cost import is_heavy
+from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
 from transpiler.ir import Graph, Op, Region, ValueKind
 from transpiler.passes.cloning import Cloner
@@ -105,7 +106,7 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     free = copies | (pinned & needed)
     trips = forward.trips.evaluate(context.dims)
     problem = _Problem(forward, gradient, needed - free, {}, free)
-    problem.producer = _clonable(graph, forward)
+    problem.producer = _clonable(graph, forward, gradient)
     for value in graph.values:
         if value.region == forward.id and value.size is not None:
             problem.size[value.id] = value.size.evaluate(context.dims) * trips
@@ -116,25 +117,59 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     return problem
 
 
-def _clonable(graph: Graph, forward: Region) -> Dict[int, Op]:
+def _clonable(graph: Graph, forward: Region, gradient: Region) -> Dict[int, Op]:
     """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     writes: Dict[int, int] = {}
     for op in graph.walk(forward.id):
         for value in op.writes():
             writes[value] = writes.get(value, 0) + 1
     positions = Positions(graph)
+    stepwise = _Stepwise(graph, gradient, positions)
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
     for op in graph.region_ops(forward.id):
-        if _may_be_cloned(graph, op, forward, writes, written_before, positions):
-            found.update((v, op) for v in op.writes())
+        if (_may_be_cloned(graph, op, forward, writes) and all(
+                _may_be_read(graph, v, forward, writes, written_before, positions) or
+                stepwise.may_read(op, v) for v in op.reads())):
+            found.update((v, op) for v in op.writes() if stepwise.comes_in_time(op, v))
         written_before.update(op.writes())
         written_before.update(v for inner in graph.inside(op) for v in inner.writes())
     return found
 
 
-def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int],
-                   written_before: Set[int], positions: Positions) -> bool:
+class _Stepwise:
+    """What the gradient sees as the loop did only after it has counted back: counters, and arrays with one element a step.
+
+    Clones that read them, and clones of what is made from those, come after that; so no op before it may need them.
+    """
+
+    def __init__(self, graph: Graph, gradient: Region, positions: Positions) -> None:
+        self._graph = graph
+        self._positions = positions
+        self._counts: Dict[int, int] = {}  # position of the op that counts, by storage
+        ready = 0
+        for counter in mirrored_counters(graph, gradient):
+            for storage in (counter.storage, *counter.arrays):
+                self._counts[storage] = positions.of[counter.counts]
+            ready = max(ready, positions.of[counter.counts_back])
+        early = [graph.ops[op] for op in gradient.ops[:ready + 1]]
+        nested = [inner for op in early for inner in graph.inside(op)]
+        self._needed_early = {v for op in early + nested for v in op.reads()}
+        self._late: Set[int] = set(self._counts)  # storages, and values made from them
+
+    def may_read(self, op: Op, value: int) -> bool:
+        counts = self._counts.get(self._graph.values[value].storage)
+        return counts is not None and self._positions.of[op.id] < counts
+
+    def comes_in_time(self, op: Op, result: int) -> bool:
+        """Whether a clone of `op` would be there when its result is first needed. To be asked in the order of ops."""
+        if not self._late.intersection(self._graph.values[v].storage for v in op.reads()):
+            return True
+        self._late.update(op.writes())
+        return result not in self._needed_early
+
+
+def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int]) -> bool:
     if op.facts.ordered or op.regions or op.origin is None:
         return False
     for value in op.writes():
@@ -143,16 +178,16 @@ def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int]
             return False
         if facts.size is None or facts.storage != value or value in op.reads():
             return False
-    for value in op.reads():
-        facts = graph.values[value]
-        if facts.kind is not ValueKind.DENSE:
-            return False
-        if facts.region == forward.id:
-            if writes.get(value, 0) > 1 or facts.size is None:
-                return False
-        elif not _gradient_sees(graph, value, forward, written_before, positions):
-            return False
     return True
+
+
+def _may_be_read(graph: Graph, value: int, forward: Region, writes: Dict[int, int],
+                 written_before: Set[int], positions: Positions) -> bool:
+    facts = graph.values[value]
+    if facts.region == forward.id:
+        return (facts.kind is ValueKind.DENSE and writes.get(value, 0) <= 1 and
+                facts.size is not None)
+    return _gradient_sees(graph, value, forward, written_before, positions)
 
 
 def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Set[int],
