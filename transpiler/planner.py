@@ -11,6 +11,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError
 from transpiler.fitting import Fitter, Recomputed
 from transpiler.ir import RELEASE, SHARE, Graph
+from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.inplace import coalesce_in_place
@@ -31,16 +32,18 @@ _REUSE: NamedPass = ('reuse', reuse_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
+_ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', hand_on_or_release)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MOST_NAMED = 8
-_LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD)
+_LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
-                            for loops in ((), (_COPIES, _UNREAD), (_COPIES, _RECOMPUTE, _UNREAD))
+                            for loops in ((), (_COPIES, _UNREAD, _ARRAYS), (_COPIES, _RECOMPUTE,
+                                                                            _UNREAD, _ARRAYS))
                             for order in ((_SCHEDULE,), ())
                             for rest in ((), (_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE),
                                          (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
@@ -54,7 +57,7 @@ def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:
     """`sequences`, then without the passes that move ops, then without those that add them, then none."""
     yield sequences
     yield tuple(s for s in sequences if _SCHEDULE not in s)
-    yield tuple(s for s in sequences if not {_SCHEDULE, _RECOMPUTE, _COPIES}.intersection(s))
+    yield tuple(s for s in sequences if not {_SCHEDULE, *_LOOP_PASSES}.intersection(s))
     yield ()
 
 

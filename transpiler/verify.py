@@ -321,6 +321,8 @@ def _check_reads(old: Graph, before: Observations, after: Observations) -> None:
         if definitions == before[read]:
             continue
         op = old.ops[read[0]]
+        if read[1] in op.facts.unread and definitions == frozenset(map(_released, before[read])):
+            continue  # the variable is the same, and nobody looks at what it holds
         if read[1] != 'result' and read[1] in op.facts.shape_only and _same_shapes(
                 old, definitions | before[read]):
             continue

@@ -81,6 +81,7 @@ class OpFacts:
     same_name: bool = False
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
+    unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
 

@@ -8,8 +8,8 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op
-from transpiler.program_desc.importer import EMPTY_TENSOR, ImportedProgram
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, ValueKind
+from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
 from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
@@ -91,8 +91,13 @@ class _Emitter:
             self._names[v] for op in self._graph.ops if op.kind == RELEASE for v in op.writes()
         }
         for block, region in self._program.block_regions.items():
-            releases = any(op.kind == RELEASE for op in self._graph.region_ops(region))
-            if releases and _declare_empty(message.blocks[block]):
+            kinds = {
+                self._graph.values[v].kind for op in self._graph.region_ops(region)
+                if op.kind == RELEASE for v in op.writes()
+            }
+            if ValueKind.ARRAY in kinds:
+                _declare_empty_array(message.blocks[block])
+            if kinds - {ValueKind.ARRAY} and _declare_empty(message.blocks[block]):
                 origins[block].insert(0, None)
         values = self._graph.values
         merged = {v.name: self._names[v.id] for v in values if self._names[v.id] != v.name}
@@ -166,8 +171,13 @@ class _Emitter:
 
     def _emit_release(self, op: Op) -> framework_pb2.OpDesc:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""
-        desc = framework_pb2.OpDesc(type='share_buffer')
         dead = [self._names[v] for v in op.writes()]
+        if self._graph.values[op.results[0]].kind is ValueKind.ARRAY:
+            desc = framework_pb2.OpDesc(type='assign')
+            desc.inputs.add(parameter='X', arguments=[EMPTY_ARRAY])
+            desc.outputs.add(parameter='Out', arguments=dead)
+            return desc
+        desc = framework_pb2.OpDesc(type='share_buffer')
         guards = list(dict.fromkeys(self._names[v] for v in op.reads()))
         desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
         desc.outputs.add(parameter='Out', arguments=dead)
@@ -202,6 +212,14 @@ def _shape_read_later(graph: Graph) -> Set[int]:
     later = {v for v, span in spans(graph).items() if span.shape_last > span.last}
     storages = {graph.values[v].storage for v in later}
     return {v.id for v in graph.values if v.storage in storages}
+
+
+def _declare_empty_array(block: framework_pb2.BlockDesc) -> None:
+    if any(v.name == EMPTY_ARRAY for v in block.vars):
+        return
+    variable = block.vars.add(name=EMPTY_ARRAY)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR_ARRAY
+    variable.type.tensor_array.tensor.data_type = framework_pb2.VarType.FP32
 
 
 def _declare_empty(block: framework_pb2.BlockDesc) -> bool:

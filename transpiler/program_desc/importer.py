@@ -10,7 +10,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.shapes import Shapes, infer_shapes
@@ -18,6 +18,8 @@ from transpiler.program_desc.shapes import Shapes, infer_shapes
 _VarType = framework_pb2.VarType
 # A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
 EMPTY_TENSOR = 'transpiler.empty'
+# An array without elements, which makes an array let go of its tensors.
+EMPTY_ARRAY = 'transpiler.empty_array'
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -136,7 +138,7 @@ class _Importer:
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
             return
         if is_release(desc):
-            op.kind = RELEASE
+            op.kind, op.facts = RELEASE, OpFacts(side_effect=True)
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
             return
@@ -259,7 +261,8 @@ class _Importer:
 
 def is_release(desc: framework_pb2.OpDesc) -> bool:
     """Whether `desc` is what the emitter makes of a RELEASE op."""
-    return desc.type == 'share_buffer' and set(_slot(desc.inputs, 'X')) == {EMPTY_TENSOR}
+    empty = {'share_buffer': EMPTY_TENSOR, 'assign': EMPTY_ARRAY}
+    return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
 
 
 def _tensor_of(variable: framework_pb2.VarDesc) -> framework_pb2.VarType.TensorDesc:

@@ -7,7 +7,7 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Tuple
+from typing import Container, Dict, FrozenSet, List, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
@@ -36,6 +36,9 @@ _SCRATCH_SIZE = 2
 # Slots of state that an operator carries on in training and computes nothing else from. Batch statistics make
 # batch_norm's result; running ones do as soon as one of these attributes is set.
 _STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
+# Slots that are there for their names: the kernel looks at none of the variables. What ops of its block read is another
+# matter.
+_UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
@@ -81,6 +84,7 @@ class OpRegistry:
                        in_place=self._in_place_positions(desc),
                        same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
                        shape_only=_shape_only_positions(desc),
+                       unread=_unread_positions(desc),
                        updates=_updates(desc),
                        adds=_adds(desc))
 
@@ -120,6 +124,10 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
     return tuple((first_in[i], first_out[o])
                  for i, o in _STATE[desc.type]
                  if i in first_in and o in first_out)
+
+
+def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    return _positions(desc, _UNREAD.get(desc.type, ()))
 
 
 def _adds(desc: framework_pb2.OpDesc) -> float:
@@ -163,6 +171,11 @@ def _shape_only_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
     inputs = {s.parameter: list(s.arguments) for s in desc.inputs}
     outputs = {s.parameter: list(s.arguments) for s in desc.outputs}
     slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
+    return _positions(desc, slots)
+
+
+def _positions(desc: framework_pb2.OpDesc, slots: Container[str]) -> FrozenSet[int]:
+    """Positions of the operands in `slots`."""
     positions, position = set(), 0
     for slot in desc.inputs:
         if slot.parameter in slots:

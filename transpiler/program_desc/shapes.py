@@ -55,14 +55,15 @@ def infer_shapes(serialized: bytes) -> Shapes:
     symbols = sorted({s for dims in seeds.values() for s in dims if s})
     base = _probe(serialized, seeds, dict.fromkeys(symbols, _PROBE))
     doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
-    merged = _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
-    seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
-    if len(set(merged.values())) < len(symbols):
+    merged = _merged(symbols, base, doubled)
+    while len(set(merged.values())) < len(symbols):  # one dim less may show that two others are one
+        seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         symbols = sorted(set(merged.values()))
         doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
-    else:
-        symbols = sorted(set(merged.values()))
-        doubled = {merged[s]: probe for s, probe in doubled.items()}
+        merged = _merged(symbols, base, doubled)
+    seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+    symbols = sorted(set(merged.values()))
+    doubled = {merged[s]: probe for s, probe in doubled.items()}
     small = [
         (value, _probe(serialized, seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
     ]
@@ -72,6 +73,10 @@ def infer_shapes(serialized: bytes) -> Shapes:
                 s: p.shapes[key] for s, p in doubled.items()
             }, [(value, probe.shapes[key]) for value, probe in small]) for key in declared
     }
+
+
+def _merged(symbols: Sequence[str], base: _Probe, doubled: Mapping[str, _Probe]) -> Dict[str, str]:
+    return _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
 
 
 def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
@@ -213,12 +218,18 @@ _RNN_KEPT = {'LSTM': 6, 'GRU': 4}
 
 def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
     """The kernel sizes what it keeps for its gradient itself (2.6.2, CPU); shape inference knows nothing of it."""
-    out = block.find_var_recursive(op.output('Out')[0].encode()).shape()
+    kept = block.find_var_recursive(op.output('Out')[0].encode())
+    out = kept.shape()
     layers = op.attr('num_layers')
     reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
     if reserve is not None and -1 not in out and not op.attr('is_test'):
         rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
-        reserve.set_shape([rows, _elements(out)])
+        reserve.set_shape([rows, _elements(out) * _item_bytes(kept) // _item_bytes(reserve)])
+
+
+def _item_bytes(variable: core.VarDesc) -> int:
+    """What is declared for the reserve is bytes, but elements of the result's type are in it."""
+    return core.size_of_dtype(variable.dtype())
 
 
 def _elements(shape: Sequence[int]) -> int:

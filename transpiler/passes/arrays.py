@@ -1,0 +1,56 @@
+"""Tensor arrays of loops: emptied when nobody needs their tensors any more.
+
+Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE ops to the main region.
+
+A loop's gradient names every output of the loop, although it looks at none: so an array of outputs, a copy of the whole
+sequence, stays through the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+from transpiler.analysis.positions import Positions
+from transpiler.ir import RELEASE, Graph, Value, ValueKind
+from transpiler.passes.context import PassContext
+from transpiler.passes.release import add_op
+
+
+def empty_arrays(graph: Graph, _context: PassContext) -> Graph:
+    """Empties each array of the main region after its last use, if an op names it later on."""
+    used, named = _last_positions(graph)
+    main = graph.regions[0]
+    dead: Dict[int, List[int]] = {}
+    for value, at in used.items():
+        if named[value] > at and _may_be_emptied(graph.values[value]):
+            dead.setdefault(at, []).append(value)
+    old_ops, main.ops = main.ops, []
+    for at, op in enumerate(old_ops):
+        main.ops.append(op)
+        for value in dead.get(at, ()):
+            add_op(graph, 0, RELEASE, (), (value,))
+    return graph
+
+
+def _last_positions(graph: Graph) -> Tuple[Dict[int, int], Dict[int, int]]:
+    """Positions in the main region at which each of its arrays is last used, and last named."""
+    positions = Positions(graph)
+    used: Dict[int, int] = {}
+    named: Dict[int, int] = {}
+    for op in graph.walk():
+        at = positions.seen_from(op, 0)[0]
+        for value in (v for v in op.reads() + op.writes() if _is_main_array(graph, v)):
+            named[value] = max(named.get(value, at), at)
+        read = {v for i, v in enumerate(op.operands) if i not in op.facts.unread}
+        for value in (v for v in read.union(op.writes()) if _is_main_array(graph, v)):
+            used[value] = max(used.get(value, at), at)
+    return used, named
+
+
+def _is_main_array(graph: Graph, value: int) -> bool:
+    return (value >= 0 and graph.values[value].kind is ValueKind.ARRAY and
+            graph.values[value].region == 0)
+
+
+def _may_be_emptied(value: Value) -> bool:
+    return not (value.persistable or value.fed or value.fetched or value.skipped)
