@@ -14,12 +14,13 @@ from transpiler.ir import RELEASE, SHARE, Graph
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.hold import regions_to_hold, was_moved
+from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_storages
-from transpiler.passes.reuse import reuse_storages
+from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.schedule import schedule, updates_early_in_main
 
 Pass = Callable[[Graph, PassContext], Graph]
@@ -29,6 +30,8 @@ _SCHEDULE: NamedPass = ('schedule', schedule)
 _UPDATES: NamedPass = ('updates early', updates_early_in_main)
 _IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
 _REUSE: NamedPass = ('reuse', reuse_storages)
+_REUSE_INSIDE: NamedPass = ('reuse inside', reuse_inside)
+_HOIST: NamedPass = ('one storage for all trips', hoist_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
@@ -39,14 +42,16 @@ Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MOST_NAMED = 8
 _LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
-_AFTER_ORDER = (_IN_PLACE, _REUSE, _RELEASE)
+_AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
                             for loops in ((), (_COPIES, _UNREAD, _ARRAYS), (_COPIES, _RECOMPUTE,
                                                                             _UNREAD, _ARRAYS))
                             for order in ((_SCHEDULE,), ())
                             for rest in ((), (_IN_PLACE,), (_REUSE,), (_IN_PLACE, _REUSE),
-                                         (_RELEASE,), (_IN_PLACE, _REUSE, _RELEASE))
+                                         (_RELEASE,), (_IN_PLACE, _REUSE_INSIDE, _RELEASE),
+                                         (_HOIST, _RELEASE), (_IN_PLACE, _REUSE_INSIDE, _HOIST,
+                                                              _RELEASE))
                             if loops + order + rest)
 RELEASE_ONLY: Sequences = ((_RELEASE,),)
 # What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.

@@ -1,16 +1,21 @@
 """Storage reuse: who moves in with whom, and what is said about it."""
 from __future__ import annotations
 
-from typing import Dict
+import random
+from typing import Dict, List
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.graphs import Draft, dims_of, generated
+from tests.orders import straight_graph
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.passes.context import PassContext
-from transpiler.passes.reuse import reuse_storages
+from transpiler.passes.reuse import pool_tiers, reuse_storages
+from transpiler.passes.tenants import tenants_by_region
 
 
 def context(graph: Graph, level: int = 0, skip_grads: bool = True) -> PassContext:
@@ -144,3 +149,68 @@ def test_each_move_is_reported_with_its_tier_and_what_stays_alone_with_its_reaso
     shared = [v for members in new.storage_members().values() for v in members]
     assert not set(shared) & set(told.left_alone)
     assert all(told.left_alone.values())
+
+
+# ---------------------------------------------------------------------------------------------------
+# The portfolio, on open batches and trips
+
+N, T = Size.dim('N'), Size.dim('T')
+ROWS = (N * 1024, N * 512, N * 1024 + 4096, N * N * 64, T * 2048, N * T * 128, 1024, 4096)
+EVERY_SIZE = [{'N': n, 'T': t} for n in (1, 4, 9, 1000) for t in (1, 7, 500)]
+
+
+def symbolic(seed: int, ops: int) -> Graph:
+    """A straight graph with sizes of which some are larger for some batches and trips only."""
+    graph, dice = straight_graph(seed, ops), random.Random(seed)
+    for value in graph.values:
+        value.shape = (Size.of(dice.choice(ROWS)),)
+        value.size = Size.product(value.shape) * 4
+    return graph
+
+
+def positions_used(graph: Graph, value: int) -> range:
+    used = [at for at, op in enumerate(graph.region_ops(0)) if value in op.reads() + op.writes()]
+    return range(used[0], used[-1] + 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.sampled_from([0, 1]),
+       st.sampled_from(EVERY_SIZE))
+def test_storages_have_one_tenant_at_a_time_and_room_for_it_whatever_the_batch(
+        seed: int, ops: int, level: int, hints: Dict[str, int]) -> None:
+    graph = symbolic(seed, ops)
+    new = reuse_storages(graph.copy(), PassContext(RuntimeModel.RETAINING, hints, level))
+    for members in new.storage_members().values():
+        members = sorted(members, key=lambda v: positions_used(graph, v).start)
+        used = [positions_used(graph, v) for v in members]
+        assert all(a.stop <= b.start for a, b in zip(used, used[1:]))
+        owner = members[0]
+        for dims in EVERY_SIZE if level == 0 else ():
+            held = new.values[owner].size.evaluate(dims)
+            assert held >= max(new.values[v].size.evaluate(dims) for v in members)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.sampled_from([0, 1]))
+def test_the_portfolio_is_never_worse_than_the_pool_nor_than_nothing(seed: int, ops: int,
+                                                                     level: int) -> None:
+    graph = symbolic(seed, ops)
+    told = PassContext(RuntimeModel.RETAINING, {'N': 4, 'T': 7}, level)
+    peak = lambda g: Timeline(g, told.model, told.dims).peak_bytes
+    pooled = graph.copy()
+    tenants = tenants_by_region(graph, told)[0]
+    for tenant, first in zip(tenants, pool_tiers(tenants, told, None)):
+        pooled.values[tenant.storage].storage = tenants[first].storage
+    best = peak(reuse_storages(graph.copy(), told))
+    assert best <= peak(pooled)
+    assert level or best <= peak(graph)
+
+
+def test_the_portfolio_sees_what_the_pool_does_not() -> None:
+    """The pool gives the large storage, the only one that is free, to the small value; the large one then needs another."""
+    rows: List[int] = [4096, 512, 256, 4096, 256]
+    draft = chain(*rows)
+    told = context(draft.graph)
+    new = reuse_storages(draft.graph.copy(), told)
+    held = sum(new.values[v.id].size.evaluate({}) for v in new.values if v.storage == v.id)
+    assert held == (1024 + 4096 + 512 + 256) * 4

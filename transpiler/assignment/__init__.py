@@ -13,6 +13,8 @@ and the sharing that is safe under every order.
 from transpiler.assignment.bounds import live_max_bytes, sharing_bound
 from transpiler.assignment.csv_format import (CsvFormatError, CsvProblem, read_problem,
                                               write_solution)
+from transpiler.assignment.fits import Fits
+from transpiler.assignment.nested import Block, Flat, flattened
 from transpiler.assignment.net import (Net, NetOp, check_order, critical_path, live_ranges,
                                        predecessors)
 from transpiler.assignment.orders import OrderResult, best_order, heuristics
@@ -23,8 +25,9 @@ from transpiler.assignment.ranges import Assignment, Packing
 from transpiler.assignment.sharing import Sharing
 
 __all__ = [
-    "Assignment", "CapacityError", "CsvFormatError", "CsvProblem", "Net", "NetOp", "OrderResult",
-    "Packing", "Sharing", "assign", "best_order", "check_order", "critical_path", "heuristics",
-    "live_max_bytes", "live_ranges", "pack", "parallel_safe", "parallel_safe_bound", "predecessors",
-    "read_problem", "sharing_bound", "strategies", "write_solution"
+    "Assignment", "Block", "CapacityError", "CsvFormatError", "CsvProblem", "Fits", "Flat", "Net",
+    "NetOp", "OrderResult", "Packing", "Sharing", "assign", "best_order", "check_order",
+    "critical_path", "heuristics", "live_max_bytes", "live_ranges", "pack", "parallel_safe",
+    "parallel_safe_bound", "predecessors", "read_problem", "sharing_bound", "strategies",
+    "write_solution"
 ]

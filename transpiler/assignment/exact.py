@@ -24,21 +24,34 @@ class _OutOfNodes(Exception):
     """The branch and bound gave up."""
 
 
+def owners_first(sizes: np.ndarray, sharing: Optional[Sharing]) -> np.ndarray:
+    """int64 (n,): an order of the values, by falling size, in which an owner comes before all that it owns.
+
+    Who owns another owns all that the other does, so counting tells which of two of one size goes first.
+    """
+    owned = np.zeros(len(sizes), dtype=np.int64)
+    if sharing is not None and sharing.fits is not None:
+        owned = sharing.fits.owns().sum(axis=1)
+    return np.lexsort((-owned, -sizes))
+
+
 class _Branching:
     """Values by falling size; each joins a storage (free of charge) or opens one (its size).
 
-    Every partition is met exactly once: its storages in the order of their largest tenants.
+    Every partition is met exactly once: its storages in the order of their owners, the largest tenants.
     """
 
-    def __init__(self, conflicts: np.ndarray, sizes: np.ndarray, storages: np.ndarray,
-                 bound: int) -> None:
-        self.order = np.argsort(-sizes, kind="stable").tolist()
+    def __init__(self, ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing],
+                 storages: np.ndarray, bound: int) -> None:
+        conflicts = conflict_matrix(ranges, sharing)
+        self.order = owners_first(sizes, sharing).tolist()
         self.sizes = sizes.tolist()
-        self.conflict_mask = [sum(1 << int(j) for j in np.flatnonzero(row)) for row in conflicts]
+        self.keeps_out = _masks(conflicts)
+        self.owner_keeps_out = _masks(conflicts | _strangers(sharing, len(sizes)))
         self.best, self.best_total = storages.copy(), total_bytes(storages, sizes)
         self.bound = bound
         self.nodes_left = BRANCHING_NODES
-        self.tenants: List[int] = []
+        self.kept_out: List[int] = []  # by storage, of all its tenants
         self.current = [0] * len(self.order)
 
     def run(self, depth: int, total: int) -> None:
@@ -52,22 +65,33 @@ class _Branching:
             self.best, self.best_total = np.array(self.current, dtype=np.int64), total
             return
         value = self.order[depth]
-        for storage, mask in enumerate(self.tenants):
-            if not mask & self.conflict_mask[value]:
-                self.tenants[storage] = mask | 1 << value
+        for storage, mask in enumerate(self.kept_out):
+            if not mask >> value & 1:
+                self.kept_out[storage] = mask | self.keeps_out[value]
                 self.current[value] = storage
                 self.run(depth + 1, total)
-                self.tenants[storage] = mask
-        self.current[value] = len(self.tenants)
-        self.tenants.append(1 << value)
+                self.kept_out[storage] = mask
+        self.current[value] = len(self.kept_out)
+        self.kept_out.append(self.owner_keeps_out[value])
         self.run(depth + 1, total + self.sizes[value])
-        self.tenants.pop()
+        self.kept_out.pop()
+
+
+def _strangers(sharing: Optional[Sharing], count: int) -> np.ndarray:
+    """bool (n, n): [i, j] if no storage that i owns may have j in it."""
+    if sharing is None or sharing.fits is None:
+        return np.zeros((count, count), dtype=bool)
+    return ~sharing.fits.owns()
+
+
+def _masks(rows: np.ndarray) -> List[int]:
+    return [sum(1 << int(j) for j in np.flatnonzero(row)) for row in rows]
 
 
 def branch_and_bound(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing],
                      storages: np.ndarray, bound: int) -> Tuple[np.ndarray, bool]:
     """The best assignment found, starting from `storages`, and whether it is proved optimal."""
-    search = _Branching(conflict_matrix(ranges, sharing), sizes, storages, bound)
+    search = _Branching(ranges, sizes, sharing, storages, bound)
     try:
         search.run(0, 0)
     except (_OutOfNodes, RecursionError):
@@ -88,6 +112,8 @@ def solve(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], sto
         storages, proved = branch_and_bound(ranges, sizes, sharing, storages, bound)
         if proved:
             return storages, total_bytes(storages, sizes)
+    if seconds <= 0:
+        return storages, bound
     if sharing is None:
         return _solve_by_classes(ranges, sizes, storages, bound, deadline)
     return _solve_by_leaders(ranges, sizes, sharing, storages, bound, deadline)
@@ -190,21 +216,20 @@ def _coloured(rows: List[List[int]], ranges: np.ndarray) -> np.ndarray:
 
 def _solve_by_leaders(ranges: np.ndarray, sizes: np.ndarray, sharing: Sharing, storages: np.ndarray,
                       bound: int, deadline: float) -> Tuple[np.ndarray, int]:
-    """For any conflict relation: each value is led by the largest tenant of its storage."""
+    """For any conflict relation: each value is led by the owner, the largest tenant, of its storage."""
     from ortools.sat.python import cp_model
     count = len(sizes)
     if count**2 > MODEL_LITERALS or time.monotonic() >= deadline:
         return storages, bound
-    order = np.argsort(-sizes, kind="stable")
+    order = owners_first(sizes, sharing)
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
     conflicts = conflict_matrix(ranges, sharing)[np.ix_(order, order)]
+    apart = conflicts | _strangers(sharing, count)[np.ix_(order, order)].T
     if conflicts.sum() * count / 6 > MODEL_PAIRS:
         return storages, bound
     model = cp_model.CpModel()
-    led = [{
-        j: model.NewBoolVar("") for j in range(i + 1) if not conflicts[i, j]
-    } for i in range(count)]
+    led = [{j: model.NewBoolVar("") for j in range(i + 1) if not apart[i, j]} for i in range(count)]
     for i in range(count):
         model.AddExactlyOne(led[i].values())
         for j, x in led[i].items():

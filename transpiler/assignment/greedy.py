@@ -32,17 +32,22 @@ def fill_in_order(order: np.ndarray, ranges: np.ndarray, sharing: Optional[Shari
         begin, end, count = sections(ranges)
         return fill_storages(order, begin, end, count)
     conflicts = conflict_matrix(ranges, sharing)
+    fits = None if sharing is None else sharing.fits
     storages = np.empty(len(order), dtype=np.int64)
     blocked: List[np.ndarray] = []
+    tenants: List[List[int]] = []
     for value in order.tolist():
         storage = len(blocked) - 1
-        while storage >= 0 and blocked[storage][value]:
+        while storage >= 0 and (blocked[storage][value] or
+                                (fits and not fits.has_owner([*tenants[storage], value]))):
             storage -= 1
         if storage < 0:
             storage = len(blocked)
             blocked.append(conflicts[value].copy())
+            tenants.append([value])
         else:
             blocked[storage] |= conflicts[value]
+            tenants[storage].append(value)
         storages[value] = storage
     return storages
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from transpiler.assignment import exact
 from transpiler.assignment.bounds import sharing_bound
+from transpiler.assignment.fits import Fits
 from transpiler.assignment.greedy import banded, largest_first, largest_longest_first
 from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import (ArrayLike, Assignment, checked, renumbered, storage_sizes,
@@ -55,7 +56,8 @@ def assign(ranges: ArrayLike,
            sizes: ArrayLike,
            may_share: MayShare = None,
            seconds: float = 10.0,
-           bound: Optional[int] = None) -> Assignment:
+           bound: Optional[int] = None,
+           fits: Optional[Fits] = None) -> Assignment:
     """The smallest whole-storage assignment that any strategy finds.
 
     Never worse than any member of `affordable(n, ...)`. Values of 0 bytes get a storage each.
@@ -64,8 +66,11 @@ def assign(ranges: ArrayLike,
         ranges: int (n, 2), inclusive [first, last] positions (see `ranges.py`).
         sizes: int (n,), bytes.
         may_share: further constraints on pairs (see `Sharing.of`).
-        seconds: time box of the exact search, which runs only where a gap is left.
+        seconds: time box of the exact search, which runs only where a gap is left; with 0, only the part of it
+            that a clock cannot end, so that every machine gets the same plan.
         bound: a lower bound in bytes that the caller knows (e.g. of `parallel_safe_bound`).
+        fits: which sets of values one storage can be made for, where sizes are not known to the byte; a kind that
+            holds another has at least its bytes in `sizes`.
 
     Raises:
         ValueError: for malformed input.
@@ -73,7 +78,7 @@ def assign(ranges: ArrayLike,
     started = time.monotonic()
     range_array, size_array = checked(ranges, sizes)
     solid = np.flatnonzero(size_array)
-    sharing = Sharing.of(may_share, len(size_array))
+    sharing = Sharing.of(may_share, len(size_array), fits)
     storages, best_bound, name = _best(range_array[solid], size_array[solid],
                                        None if sharing is None else sharing.restricted(solid),
                                        seconds, bound or 0)
@@ -100,7 +105,7 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], sec
         total = total_bytes(storages, sizes)
         if total < best_total:
             best, best_total, best_name = storages, total, name
-    if best_total > bound and len(sizes) <= EXACT_COUNT and seconds > 0:
+    if best_total > bound and len(sizes) <= EXACT_COUNT:
         improved, bound = exact.solve(ranges, sizes, sharing, best, bound, seconds)
         if total_bytes(improved, sizes) < best_total:
             best, best_name = improved, "exact"

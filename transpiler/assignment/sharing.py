@@ -10,14 +10,20 @@ from typing import Callable, List, Optional, Sequence, Set, Union
 
 import numpy as np
 
+from transpiler.assignment.fits import Fits
+
 MayShare = Union[None, np.ndarray, Callable[[int, int], bool]]
 
 
 class Sharing:
     """A symmetric relation over values 0..n-1, asked storage by storage."""
 
-    def __init__(self, count: int, alone: np.ndarray, forbidden: Optional[List[Set[int]]],
-                 rule: Optional[Callable[[int, int], bool]]) -> None:
+    def __init__(self,
+                 count: int,
+                 alone: np.ndarray,
+                 forbidden: Optional[List[Set[int]]] = None,
+                 rule: Optional[Callable[[int, int], bool]] = None,
+                 fits: Optional[Fits] = None) -> None:
         """Use `Sharing.of`.
 
         Args:
@@ -25,15 +31,20 @@ class Sharing:
             alone: bool (count,), values that share with nothing.
             forbidden: for each value those that it may not share with, or None for no such pair.
             rule: an arbitrary symmetric predicate over pairs, or None.
+            fits: whether one storage can be made for a set of values, or None if it always can.
         """
         self.count = count
         self.alone = alone
+        self.fits = fits
         self._forbidden = forbidden
         self._rule = rule
         self._matrix: Optional[np.ndarray] = None
 
     @classmethod
-    def of(cls, may_share: MayShare, count: int) -> Optional["Sharing"]:
+    def of(cls,
+           may_share: MayShare,
+           count: int,
+           fits: Optional[Fits] = None) -> Optional["Sharing"]:
         """Normalise what a caller may pass as `may_share`.
 
         Args:
@@ -41,21 +52,24 @@ class Sharing:
                 (True: the pair may share), int (m, 2) (pairs that may NOT share), or a symmetric
                 callable over two indices.
             count: n.
+            fits: whether one storage can be made for a set of values; None if it always can.
 
         Raises:
             ValueError: for an array of another shape or kind, or an index out of range.
         """
-        if may_share is None:
+        if may_share is None and fits is None:
             return None
         nobody = np.zeros(count, dtype=bool)
+        if may_share is None:
+            return cls(count, nobody, fits=fits)
         if callable(may_share):
-            return cls(count, nobody, None, may_share)
+            return cls(count, nobody, rule=may_share, fits=fits)
         array = np.asarray(may_share)
         if array.dtype == bool and array.shape == (count,):
-            return cls(count, ~array, None, None)
+            return cls(count, ~array, fits=fits)
         if array.dtype == bool and array.shape == (count, count):
             either = ~array | ~array.T
-            return cls(count, nobody, [set(np.flatnonzero(row)) for row in either], None)
+            return cls(count, nobody, [set(np.flatnonzero(row)) for row in either], fits=fits)
         if array.dtype.kind in "iu" and array.ndim == 2 and array.shape[1] == 2:
             if array.size and (array.min() < 0 or array.max() >= count):
                 raise ValueError(f"may_share names a value outside 0..{count - 1}")
@@ -63,7 +77,7 @@ class Sharing:
             for i, j in array.tolist():
                 forbidden[i].add(j)
                 forbidden[j].add(i)
-            return cls(count, nobody, forbidden, None)
+            return cls(count, nobody, forbidden, fits=fits)
         raise ValueError(f"may_share: no meaning for {array.dtype} of shape {array.shape}")
 
     def restricted(self, kept: np.ndarray) -> "Sharing":
@@ -79,7 +93,8 @@ class Sharing:
             def rule(i: int, j: int) -> bool:
                 return outer(kept_list[i], kept_list[j])
 
-        return Sharing(len(kept_list), self.alone[kept], forbidden, rule)
+        fits = None if self.fits is None else self.fits.restricted(kept)
+        return Sharing(len(kept_list), self.alone[kept], forbidden, rule, fits)
 
     def accepts(self, value: int, tenants: Sequence[int]) -> bool:
         """Whether `value` may join a storage that holds `tenants` (life ranges not looked at)."""
@@ -89,10 +104,15 @@ class Sharing:
             return False
         if self._forbidden is not None and not self._forbidden[value].isdisjoint(tenants):
             return False
-        return self._rule is None or all(self._rule(value, tenant) for tenant in tenants)
+        if self._rule is not None and not all(self._rule(value, tenant) for tenant in tenants):
+            return False
+        return self.fits is None or self.fits.has_owner([*tenants, value])
 
     def conflicts(self) -> np.ndarray:
-        """bool (n, n): True where a pair of different values may not share. O(n^2), once."""
+        """bool (n, n): True where a pair of different values may not share. O(n^2), once.
+
+        A pair that fits into no storage of its own may still share a third one's.
+        """
         if self._matrix is None:
             self._matrix = self._computed()
         return self._matrix

@@ -1,4 +1,4 @@
-"""Storage reuse: values that are never alive together share one storage, through the MemoryPool.
+"""Storage reuse: values that are never alive together share one storage.
 
 Needs: nothing; in-place coalescing before it gives it longer chains. Keeps: the order of ops. Changes:
 `storage` of values.
@@ -7,105 +7,150 @@ Needs: nothing; in-place coalescing before it gives it longer chains. Keeps: the
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import Dict, FrozenSet, Hashable, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from transpiler.analysis.lifetimes import largest
-from transpiler.analysis.positions import Span, spans
+import numpy as np
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.assignment import Fits, assign
+from transpiler.assignment.sharing import MayShare
 from transpiler.ir import Graph, Size
 from transpiler.passes.context import PassContext, Reuse
-from transpiler.passes.eligibility import keeps_its_name, never_shared
-from transpiler.passes.memory_pool import MemoryPool
+from transpiler.passes.memory_pool import LARGER, SAME, SMALLER, MemoryPool
 from transpiler.passes.parallel import EveryOrder
+from transpiler.passes.tenants import Tenant, tenants_by_region
 
+# Of more than these the pool alone decides: the others look at pairs.
+_MOST_FOR_PORTFOLIO = 3_000
 
-@dataclass
-class Tenant:
-    """Values that share one storage already, as one: its live range in positions of its region.
-
-    After `last` the data is dead; until `shape_last` somebody reads the shape. A `closed` tenant keeps its name
-    and contents to the end: nobody moves in after it.
-    """
-
-    storage: int
-    first: int
-    last: int
-    shape_last: int
-    size: Size
-    dtype: str
-    shape: Hashable
-    closed: bool
-    values: Tuple[int, ...]
+# (tenants of one dtype, what the caller allows, the orders to be safe in) -> for each the first tenant of its storage
+Strategy = Callable[[List[Tenant], PassContext, Optional[EveryOrder]], List[int]]
 
 
 def reuse_storages(graph: Graph, context: PassContext) -> Graph:
-    """Assigns storages region by region, in order of first definition."""
-    found = spans(graph)
-    alone = never_shared(graph, found)
-    context.left_alone.update(alone)
-    closed = keeps_its_name(graph, context.skip_grads)
+    """Assigns storages region by region, the better of the pool's way and that of the assignment portfolio.
+
+    A runtime that frees a name after its last use holds a shared one through the gap between two tenants. There, few
+    storages are no aim, and the pool, which prefers what was freed last, is the one in use.
+    """
+    return _reused(graph, context, range(len(graph.regions)))
+
+
+def reuse_inside(graph: Graph, context: PassContext) -> Graph:
+    """The same for all regions but the main one: there RELEASE ops do better, and cannot reach the others."""
+    return _reused(graph, context, range(1, len(graph.regions)))
+
+
+def _reused(graph: Graph, context: PassContext, regions: Iterable[int]) -> Graph:
     every_order = EveryOrder(graph) if context.parallel else None
-    moved: Dict[int, int] = {}
-    by_region = _tenants(graph, found, alone, closed)
-    for tenants in by_region.values():
-        moved.update(_assign(tenants, context, every_order))
-    for value in graph.values:
-        value.storage = moved.get(value.storage, value.storage)
-    return graph
+    found = tenants_by_region(graph, context)
+    groups = [group for region in regions for group in _by_dtype(found.get(region, []))]
+    strategies = [pool_tiers]
+    if context.model is RuntimeModel.RETAINING:
+        strategies.append(smallest_assignment)
+    plans = [_moves_by(strategy, groups, context, every_order) for strategy in strategies]
+    best = plans[0]
+    if any(plan != best for plan in plans):
+        best = min(plans, key=lambda plan: _peak(_moved(graph.copy(), plan), context))
+    context.reuses.extend(best)
+    return _moved(graph, best)
 
 
-def _tenants(graph: Graph, found: Dict[int, Span], alone: Dict[int, str],
-             closed: FrozenSet[int]) -> Dict[int, List[Tenant]]:
-    """Tenants by region, in order of first definition."""
-    members: Dict[int, List[int]] = {}
-    for value in graph.values:
-        members.setdefault(value.storage, []).append(value.id)
-    tenants: Dict[int, List[Tenant]] = {}
-    for storage, values in members.items():
-        if not any(v in alone or v not in found for v in values):
-            region = graph.values[values[0]].region
-            tenants.setdefault(region, []).append(_tenant(graph, storage, values, found, closed))
-    for same_region in tenants.values():
-        same_region.sort(key=lambda t: (t.first, t.storage))
-    return tenants
-
-
-def _tenant(graph: Graph, storage: int, values: List[int], found: Dict[int, Span],
-            closed: FrozenSet[int]) -> Tenant:
-    value = graph.values[values[0]]
-    is_closed = any(v in closed or found[v].kept for v in values)
-    end = len(graph.regions[value.region].ops)
-    return Tenant(storage,
-                  first=min(found[v].first for v in values),
-                  last=end if is_closed else max(found[v].last for v in values),
-                  shape_last=max(found[v].shape_last for v in values),
-                  size=largest([graph.values[v].size for v in values]),
-                  dtype=value.dtype,
-                  shape=value.shape,
-                  closed=is_closed,
-                  values=tuple(values))
-
-
-def _assign(tenants: List[Tenant], context: PassContext,
-            every_order: Optional[EveryOrder]) -> Dict[int, int]:
-    """New storage by old storage, for every tenant that moves in with another."""
+def pool_tiers(tenants: List[Tenant], context: PassContext,
+               every_order: Optional[EveryOrder]) -> List[int]:
+    """Each tenant into the storage that the MemoryPool has for it, in order of first definition."""
     pool = MemoryPool(context.dims, context.level)
-    moved: Dict[int, int] = {}
+    number = {tenant.storage: i for i, tenant in enumerate(tenants)}
+    chosen: List[int] = []
     occupants: Dict[int, Tuple[int, ...]] = {}  # the last values in each storage
-    running: List[Tuple[int, int, Tenant, int]] = []  # by last use
-    for number, tenant in enumerate(tenants):
+    running: List[Tuple[int, int, int]] = []  # (last use, tenant, storage)
+    for i, tenant in enumerate(tenants):
         while running and running[0][0] < tenant.first:
-            _, _, dead, storage = heapq.heappop(running)
-            pool.release(storage, dead.dtype, dead.shape, dead.shape_last)
+            _, dead, storage = heapq.heappop(running)
+            pool.release(storage, tenants[dead].dtype, tenants[dead].shape,
+                         tenants[dead].shape_last)
         allowed = lambda storage, tenant=tenant: every_order is None or every_order.precedes(
             occupants[storage], tenant.values)
         lease = pool.acquire(tenant.storage, tenant.size, tenant.dtype, tenant.shape, tenant.first,
                              allowed)
         occupants[lease.storage] = tenant.values  # those before them precede them
-        if lease.tier:
-            moved[tenant.storage] = lease.storage
-            context.reuses.append(
-                Reuse(tenant.storage, lease.storage, lease.tier, lease.waste_bytes))
+        chosen.append(number[lease.storage])
         if not tenant.closed:
-            heapq.heappush(running, (tenant.last, number, tenant, lease.storage))
-    return moved
+            heapq.heappush(running, (tenant.last, i, lease.storage))
+    return chosen
+
+
+def smallest_assignment(tenants: List[Tenant], context: PassContext,
+                        every_order: Optional[EveryOrder]) -> List[int]:
+    """The fewest bytes in all storages together, as `transpiler.assignment` finds them, for the hinted dims.
+
+    For every other value of the dims the storages are as safe: who fits into whom is decided on polynomials. At level 0
+    the first tenant of a storage is its largest.
+    """
+    if len(tenants) > _MOST_FOR_PORTFOLIO:
+        return pool_tiers(tenants, context, every_order)
+    ranges = np.array([(t.first, t.last) for t in tenants], dtype=np.int64)
+    sizes = np.array([t.size.evaluate(context.dims) for t in tenants], dtype=np.int64)
+    fits = Fits.of_sizes([t.size for t in tenants], None if context.level else ranges[:, 0])
+    found = assign(ranges, sizes, _may_share(tenants, every_order), seconds=0, fits=fits)
+    first: Dict[int, int] = {}  # by storage: tenants come in order of definition
+    return [first.setdefault(storage, i) for i, storage in enumerate(found.storages.tolist())]
+
+
+def _may_share(tenants: List[Tenant], every_order: Optional[EveryOrder]) -> MayShare:
+    """While the shape of a dead tenant is read, only one of the same shape moves in."""
+    pinned = [i for i, tenant in enumerate(tenants) if tenant.shape_last > tenant.last]
+    apart = {(i, j)
+             for i in pinned
+             for j, other in enumerate(tenants)
+             if tenants[i].last < other.first <= tenants[i].shape_last and
+             other.shape != tenants[i].shape}
+    if every_order is None:
+        return np.array(sorted(apart), dtype=np.int64).reshape(-1, 2)
+
+    def allowed(i: int, j: int) -> bool:
+        i, j = min(i, j), max(i, j)
+        return (i, j) not in apart and every_order.precedes(tenants[i].values, tenants[j].values)
+
+    return allowed
+
+
+def _by_dtype(tenants: List[Tenant]) -> Iterable[List[Tenant]]:
+    groups: Dict[str, List[Tenant]] = {}
+    for tenant in tenants:
+        groups.setdefault(tenant.dtype, []).append(tenant)
+    return groups.values()
+
+
+def _moves_by(strategy: Strategy, groups: List[List[Tenant]], context: PassContext,
+              every_order: Optional[EveryOrder]) -> List[Reuse]:
+    return [
+        move for tenants in groups
+        for move in _moves(tenants, strategy(tenants, context, every_order), context.dims)
+    ]
+
+
+def _moves(tenants: List[Tenant], chosen: List[int], dims: Mapping[str, int]) -> Iterator[Reuse]:
+    """Who takes over whose memory, and in which tier of the pool it would have been found."""
+    has: Dict[int, Size] = {}  # by storage
+    for i, tenant in enumerate(tenants):
+        size = has.setdefault(chosen[i], tenant.size)
+        if chosen[i] == i:
+            continue
+        tier = SAME if size == tenant.size else LARGER if size >= tenant.size else SMALLER
+        waste = max(0, size.evaluate(dims) - tenant.size.evaluate(dims))
+        if tier == SMALLER:
+            has[chosen[i]] = tenant.size
+        yield Reuse(tenant.storage, tenants[chosen[i]].storage, tier, waste)
+
+
+def _moved(graph: Graph, moves: List[Reuse]) -> Graph:
+    storage = {move.value: move.storage for move in moves}
+    for value in graph.values:
+        value.storage = storage.get(value.storage, value.storage)
+    return graph
+
+
+def _peak(graph: Graph, context: PassContext) -> int:
+    return Timeline(graph, context.model, context.dims).peak_bytes

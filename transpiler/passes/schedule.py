@@ -7,7 +7,7 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Mapping
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -18,6 +18,7 @@ from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_e
 from transpiler.passes.orders.problem import Order, Problem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import keep_apart
+from transpiler.passes.orders.storages import storage_bytes
 
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
@@ -26,43 +27,53 @@ _WORTH_IT = 0.995
 _VECTOR_UPDATES = frozenset({'sgd', 'adam', 'adamw', 'merged_adam'})
 _PRODUCTS = ('mul', 'matmul', 'bmm', 'conv', 'depthwise_conv', 'fc', 'lstm', 'gru', 'rnn')
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
+Judge = Callable[[Problem, Sequence[int]], int]  # bytes that an order needs
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An order, the name of what found it, and its peak in bytes above what exists outside of the region."""
+    """An order, the name of what found it, and the bytes that it needs above what exists outside of the region."""
 
     order: Order
     name: str
     peak: int
 
 
-def best_order(problem: Problem, candidates: Mapping[str, Heuristic] = CANDIDATES) -> Choice:
-    """The order of the lowest peak; the given one unless another is strictly better."""
+def best_order(problem: Problem,
+               candidates: Mapping[str, Heuristic] = CANDIDATES,
+               judge: Judge = peak_bytes) -> Choice:
+    """The order that needs least; the given one unless another is strictly better."""
     order = list(range(len(problem)))
-    best = Choice(order, 'given', peak_bytes(problem, order))
+    best = Choice(order, 'given', judge(problem, order))
     for name, heuristic in candidates.items():
         order = heuristic(problem)
-        peak = peak_bytes(problem, order)
+        peak = judge(problem, order)
         if peak < best.peak:
             best = Choice(order, name, peak)
     polished = improve_windows(problem, best.order)
-    peak = peak_bytes(problem, polished)
+    peak = judge(problem, polished)
     return Choice(polished, f'{best.name}, windows', peak) if peak < best.peak else best
 
 
 def schedule(graph: Graph, context: PassContext) -> Graph:
-    """Reorders every region, inner ones first, for the collecting runtime."""
+    """Reorders every region, inner ones first.
+
+    What counts is what is alive at one time: a collecting runtime frees the rest, and RELEASE ops do it for the main block
+    of one that holds. In the inner blocks of the latter nothing frees, so there orders are judged by the storages that
+    they need once reuse has assigned them.
+    """
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     peaks: Dict[int, int] = {}
     for region in _inner_first(graph):
+        holds = context.model is RuntimeModel.RETAINING and region != 0
+        judge = storage_bytes if holds else peak_bytes
         problem = region_problem(graph, region, timeline, peaks)
         given = graph.regions[region].ops
-        peaks[region] = peak_bytes(problem, range(len(given)))
-        choice = best_order(problem)
+        peaks[region] = judge(problem, range(len(given)))
+        choice = best_order(problem, judge=judge)
         if choice.peak < peaks[region] * _WORTH_IT:
             order = _spaced(graph, given, problem, choice.order)
-            peaks[region] = peak_bytes(problem, order)
+            peaks[region] = judge(problem, order)
             graph.regions[region].ops = [given[i] for i in order]
     return graph
 

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, ValueKind
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
 from transpiler.program_desc.pinning import pin
 
@@ -109,7 +109,11 @@ class _Emitter:
         del block.ops[:]
         block.ops.extend(descs)
         values = self._graph.values
-        gone = {v.name for v in values if v.region == region and self._names[v.id] != v.name}
+        gone = {
+            v.name
+            for v in values
+            if self._home(v) == region and (self._names[v.id] != v.name or v.region != region)
+        }
         if gone:
             kept = [v for v in block.vars if v.name not in gone]
             del block.vars[:]
@@ -118,14 +122,20 @@ class _Emitter:
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
         for value in self._graph.values:
-            if value.region == region and value.copy_of >= 0:
+            is_moved = self._home(value) != region and self._names[value.id] == value.name
+            if value.region == region and (value.copy_of >= 0 or is_moved):
                 desc = block.vars.add()
-                desc.CopyFrom(self._declaration(value.copy_of))
+                desc.CopyFrom(self._declaration(value.copy_of if value.copy_of >= 0 else value.id))
                 desc.name = self._names[value.id]
                 desc.persistable = desc.is_parameter = False
 
+    def _home(self, value: Value) -> int:
+        """The region that the imported program declares `value` in; its own if a pass added it."""
+        imported = self._program.graph.values
+        return imported[value.id].region if value.id < len(imported) else value.region
+
     def _declaration(self, value: int) -> framework_pb2.VarDesc:
-        original = self._graph.values[value]
+        original = self._program.graph.values[value]
         block = next(b for b, r in self._program.block_regions.items() if r == original.region)
         return next(v for v in self._program.message.blocks[block].vars if v.name == original.name)
 

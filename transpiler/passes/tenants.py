@@ -1,0 +1,66 @@
+"""Tenants: what moves into a storage as one, and when it lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Hashable, List, Tuple
+
+from transpiler.analysis.lifetimes import largest
+from transpiler.analysis.positions import Span, spans
+from transpiler.ir import Graph, Size
+from transpiler.passes.context import PassContext
+from transpiler.passes.eligibility import keeps_its_name, never_shared
+
+
+@dataclass
+class Tenant:
+    """Values that share one storage already, as one: its live range in positions of its region.
+
+    After `last` the data is dead; until `shape_last` somebody reads the shape. A `closed` tenant keeps its name
+    and contents to the end: nobody moves in after it.
+    """
+
+    storage: int
+    first: int
+    last: int
+    shape_last: int
+    size: Size
+    dtype: str
+    shape: Hashable
+    closed: bool
+    values: Tuple[int, ...]
+
+
+def tenants_by_region(graph: Graph, context: PassContext) -> Dict[int, List[Tenant]]:
+    """Everything that may share, by region, in order of first definition."""
+    found = spans(graph)
+    alone = never_shared(graph, found)
+    context.left_alone.update(alone)
+    closed = keeps_its_name(graph, context.skip_grads)
+    members: Dict[int, List[int]] = {}
+    for value in graph.values:
+        members.setdefault(value.storage, []).append(value.id)
+    tenants: Dict[int, List[Tenant]] = {}
+    for storage, values in members.items():
+        if not any(v in alone or v not in found for v in values):
+            region = graph.values[values[0]].region
+            tenants.setdefault(region, []).append(_tenant(graph, storage, values, found, closed))
+    for same_region in tenants.values():
+        same_region.sort(key=lambda t: (t.first, t.storage))
+    return tenants
+
+
+def _tenant(graph: Graph, storage: int, values: List[int], found: Dict[int, Span],
+            closed: FrozenSet[int]) -> Tenant:
+    value = graph.values[values[0]]
+    is_closed = any(v in closed or found[v].kept for v in values)
+    end = len(graph.regions[value.region].ops)
+    return Tenant(storage,
+                  first=min(found[v].first for v in values),
+                  last=end if is_closed else max(found[v].last for v in values),
+                  shape_last=max(found[v].shape_last for v in values),
+                  size=largest([graph.values[v].size for v in values]),
+                  dtype=value.dtype,
+                  shape=value.shape,
+                  closed=is_closed,
+                  values=tuple(values))
