@@ -18,7 +18,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.program_desc.importer import parse
 from transpiler.program_desc.parameters import check_parameters
-from transpiler.program_desc.registry import OpRegistry
+from transpiler.program_desc.soundness import defect, unknown_operator
 
 MODEL = '.pdmodel'
 PARAMETERS = '.pdiparams'
@@ -75,7 +75,7 @@ def read_program(given: str) -> SavedProgram:
         raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
     message = _parse(path, raw)
     saved = SavedProgram(path, message, _companions(path))
-    _check_operators(saved)
+    _check_soundness(saved)
     if saved.for_inference:
         _check_parameters(saved)
     return saved
@@ -141,6 +141,8 @@ def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
 
 
 def _dotted(version: int) -> str:
+    if not version:
+        return '1.x'  # which did not write one
     return f'{version // 1000000}.{version // 1000 % 1000}.{version % 1000}'
 
 
@@ -155,15 +157,15 @@ def _companions(path: Path) -> Dict[str, Path]:
     return {suffix: p for suffix, p in paths.items() if p.is_file()}
 
 
-def _check_operators(saved: SavedProgram) -> None:
-    registry = OpRegistry()
-    for block in saved.message.blocks:
-        for index, op in enumerate(block.ops):
-            if not registry.is_registered(op.type):
-                raise InvalidProgramError(
-                    f'{saved.path}: operator {op.type!r} (op {index} of block {block.idx}) is '
-                    f'unknown to this Paddle; the program was saved by Paddle '
-                    f'{_dotted(saved.message.version.version)}. Load and save it there without it.')
+def _check_soundness(saved: SavedProgram) -> None:
+    unknown = unknown_operator(saved.message)
+    if unknown is not None:
+        raise InvalidProgramError(
+            f'{saved.path}: {unknown} is unknown to this Paddle; the program was saved by Paddle '
+            f'{_dotted(saved.message.version.version)}. Load and save it there without it.')
+    wrong = defect(saved.message, saved.for_inference)
+    if wrong is not None:
+        raise InvalidProgramError(f'{saved.path}: damaged: {wrong}')
 
 
 def _check_parameters(saved: SavedProgram) -> None:

@@ -46,7 +46,7 @@ def move_inputs(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc
     _declare(block, moved)
     feeds = [op for op in block.ops if op.type == 'feed']
     others = [_reading(op, set(moved)) for op in block.ops if op.type != 'feed']
-    ops = [*feeds, *(_move(name) for name in moved), _make_empty(), _empty(moved), *others]
+    ops = [*feeds, *map(_move, moved), _make_empty(), *map(_empty, moved), *others]
     ops = [framework_pb2.OpDesc.FromString(op.SerializeToString()) for op in ops]
     del block.ops[:]
     block.ops.extend(ops)
@@ -87,14 +87,13 @@ def _make_empty() -> framework_pb2.OpDesc:
     return op
 
 
-def _empty(names: List[str]) -> framework_pb2.OpDesc:
+def _empty(name: str) -> framework_pb2.OpDesc:
     op = framework_pb2.OpDesc(type='share_buffer')
-    op.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(names))
-    op.outputs.add(parameter='Out', arguments=names)
-    op.outputs.add(parameter='XOut', arguments=[EMPTY_TENSOR] * len(names))
+    op.inputs.add(parameter='X', arguments=[EMPTY_TENSOR])
+    op.outputs.add(parameter='Out', arguments=[name])
+    op.outputs.add(parameter='XOut', arguments=[EMPTY_TENSOR])
     # The dims stay: an op accepts a tensor of no rows, but none without the memory that its rows need.
-    attribute = op.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
-    attribute.bools.extend([False] * len(names))
+    op.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS, bools=[False])
     return op
 
 
