@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -109,6 +110,8 @@ def _planning_options(command: Callable) -> Callable:
 @click.version_option(package_name='paddle-memory-transpiler')
 def main() -> None:
     """Memory of saved PaddlePaddle programs: what they need, and how to make it less."""
+    # Paddle's warnings are for its developers; read before it is imported.
+    os.environ.setdefault('GLOG_minloglevel', '2')
 
 
 @main.command()
@@ -127,9 +130,8 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
         from transpiler.offline import check_budget
         from transpiler.program_desc.files import write_program
         check_budget(done.report, budget)
-        paths = write_program(output, saved, done.serialized, done.replaced, force)
-    if trace:
-        _write_trace(trace, done, True)
+        paths = write_program(output, saved, done.serialized, done.replaced, force,
+                              _traced(trace, done))
     click.echo(_as_json(done.report) if as_json else str(done.report))
     click.echo('wrote ' + ', '.join(map(str, paths)), err=True)
 
@@ -141,9 +143,10 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
 @_one_line_errors
 def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> None:
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
-    _, done = _planned(source, hints)
+    saved, done = _planned(source, hints)
     if trace:
-        _write_trace(trace, done, False)
+        from transpiler.program_desc.files import write_files
+        write_files(_traced(trace, done).items(), saved.files, force=False)
     click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
 
 
@@ -183,14 +186,12 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
 def view(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
          **hints: Any) -> None:
     """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
-    _, done = _planned(source, hints)
+    saved, done = _planned(source, hints)
     with _progress('drawing'):
-        from transpiler.program_desc.files import write_file
+        from transpiler.program_desc.files import write_files
         from transpiler.report.html import page
         text = page(done.report, title=Path(source).name)
-    write_file(Path(output), text.encode(), force)
-    if trace:
-        _write_trace(trace, done, force)
+        write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
     if as_json:
         click.echo(_as_json(done.report))
     click.echo(f'wrote {output}', err=True)
@@ -210,8 +211,8 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
     with _progress('packing'):
         from transpiler.packing_files import pack_file
         packing, text = pack_file(Path(source), alignment, capacity, seconds)
-    from transpiler.program_desc.files import write_file
-    write_file(Path(output), text.encode(), force)
+    from transpiler.program_desc.files import write_files
+    write_files([(output, text.encode())], [Path(source)], force)
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 
 
@@ -239,10 +240,12 @@ def _as_json(report: Any) -> str:
     return json.dumps(report.to_dict(), indent=2)
 
 
-def _write_trace(path: str, done: Any, force: bool) -> None:
-    from transpiler.program_desc.files import write_file
+def _traced(path: Optional[str], done: Any) -> Dict[str, bytes]:
+    """The trace and where it goes, if one is asked for."""
+    if path is None:
+        return {}
     from transpiler.report.trace import trace
-    write_file(Path(path), json.dumps(trace(done.report)).encode(), force)
+    return {path: json.dumps(trace(done.report)).encode()}
 
 
 @contextlib.contextmanager

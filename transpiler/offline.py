@@ -25,7 +25,7 @@ from transpiler.program_desc.inputs import move_inputs
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
 from transpiler.program_desc.predictor import fuse
 from transpiler.program_desc.shapes import is_batch
-from transpiler.program_desc.validation import check_emitted
+from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.memory_report import human
@@ -92,8 +92,13 @@ def _runtime(saved: SavedProgram, given: str) -> str:
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
-    decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE, options,
-                      MARKS[0])
+    try:
+        decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE,
+                          options, MARKS[0])
+    except MemoryBudgetError as error:
+        raise MemoryBudgetError(
+            f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
+            f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
     emitted = decision.emitted
     serialized = saved.serialized if emitted is None else emitted.message.SerializeToString()
     return Optimized(serialized, decision.plan, decision.dims, decision.report)
@@ -101,6 +106,7 @@ def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -
 
 def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> Optimized:
     started = time.perf_counter()
+    _check_names(saved, request)
     if is_enclosed(saved.message):
         return _unchanged(saved, request, started)
     fused = fuse(saved, serving.onednn)
@@ -127,6 +133,22 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
     return Optimized(best.serialized, plan, dims, report, {PARAMETERS: fused.parameters})
+
+
+def _check_names(saved: SavedProgram, request: Request) -> None:
+    """What is not fetched by the program itself may be gone after Paddle's passes."""
+    fetched = arguments.names_of('fetch_list', request.fetch_list)
+    check_names(saved.serialized, fetched, arguments.names_of('skip_opt_set', request.skip_opt_set),
+                {})
+    own = sorted({
+        n for op in saved.message.blocks[0].ops
+        if op.type in ('fetch', 'fetch_v2') for s in op.inputs for n in s.arguments
+    })
+    for name in sorted(fetched):
+        if name not in own:
+            raise InvalidArgumentError(
+                f'{saved.path} fetches {", ".join(own)} and nothing else: save it with {name!r} '
+                'among its fetch variables')
 
 
 @dataclass(frozen=True)

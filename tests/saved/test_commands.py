@@ -151,6 +151,31 @@ def test_a_budget_that_is_enough_is_accepted(folder):
     done(folder, 'optimize', 'tiny', '-o', 'small', '--budget', '6GB')
 
 
+def test_a_training_program_keeps_to_its_budget_by_recomputing(folder):
+    """Between what parameters and the lowest peak need and what the plan without recomputing needs."""
+    arguments = ('optimize', 'train.bin', '--fetch', 'loss', '--batch-size', '512', '--json')
+    plain = json.loads(done(folder, *arguments, '-o', 'plain', '--recompute', 'off').stdout)
+    budget = plain['resting_bytes'] + plain['peak_bytes_after'] - 1
+    fitting = json.loads(
+        done(folder, *arguments, '-o', 'fitting', '--recompute', 'max', '--budget',
+             str(budget)).stdout)
+    assert fitting['resting_bytes'] + fitting['peak_bytes_after'] <= budget
+    assert fitting['recompute']['clones'] > 0 and plain['recompute'] is None
+    rows = json.loads(
+        done(folder, 'check', 'train.bin', 'fitting', '--fetch', 'loss', '--batch-size', '512',
+             '--json').stdout)
+    assert all(row['equal'] for row in rows)
+
+
+@pytest.mark.parametrize('name', ['a name', 'nämé 模型', './tiny', '../{folder}/tiny'])
+def test_names_of_any_kind_are_read_and_written(folder, name):
+    name = name.format(folder=folder.name)
+    for suffix in ('.pdmodel', '.pdiparams'):
+        (folder / f'tiny{suffix}').rename(folder / (name + suffix))
+    done(folder, 'optimize', name, '-o', f'{name} out')
+    assert (folder / f'{name} out.pdmodel').exists() and (folder / f'{name} out.pdiparams').exists()
+
+
 def test_pack_writes_offsets_that_reach_the_bound(folder):
     (folder / 'p.csv').write_text('id,lower,upper,size\na,0,3,4\nb,1,2,4\nc,3,5,8\n')
     assert 'height 8, lower bound 8' in done(folder, 'pack', 'p.csv', '-o', 'q.csv').stdout
