@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 from rich.table import Table
@@ -38,8 +38,11 @@ class Row:
 
 
 def compare(source: str, target: str, feed: Optional[str], fetch: List[str], batch_size: int,
-            every_setting: bool) -> List[Row]:
-    """Runs both; raises TranspilerError if one does not run or the inputs do not fit."""
+            every_setting: bool, advance: Callable[[float], None]) -> List[Row]:
+    """Runs both; raises TranspilerError if one does not run or the inputs do not fit.
+
+    `advance` is told which share of the runs is done.
+    """
     old, new = read_program(source), read_program(target)
     if old.for_inference != new.for_inference:
         raise InvalidArgumentError('one of the two is an inference program, the other is not')
@@ -55,6 +58,7 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
         for setting in settings:
             result = run_apart(RunSpec(str(new.path), path, fetch, list(setting)))
             title = ' '.join([str(new.path), *setting])
+            advance(len(rows) / (1 + len(settings)))
             rows.append(Row(title, result, result.results == first.results))
     return rows
 

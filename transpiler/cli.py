@@ -6,16 +6,18 @@ usage, 3 `check` found a difference.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from transpiler.errors import SavedFileError, TranspilerError
 
@@ -94,6 +96,9 @@ def _planning_options(command: Callable) -> Callable:
                      default=True,
                      show_default=True,
                      help='Predictor: keep what Paddle fuses with or without oneDNN.'),
+        click.option('--release-inputs',
+                     is_flag=True,
+                     help='Predictor: every run sets its inputs, so free them when used.'),
         click.option('--json', 'as_json', is_flag=True, help='The report as JSON on stdout.'),
     ]
     for option in reversed(options):
@@ -105,6 +110,8 @@ def _planning_options(command: Callable) -> Callable:
 @click.version_option(package_name='paddle-memory-transpiler')
 def main() -> None:
     """Memory of saved PaddlePaddle programs: what they need, and how to make it less."""
+    # Paddle's warnings are for its developers; read before it is imported.
+    os.environ.setdefault('GLOG_minloglevel', '2')
 
 
 @main.command()
@@ -118,14 +125,14 @@ def main() -> None:
 def optimize(source: str, output: str, force: bool, budget: Optional[int], trace: Optional[str],
              as_json: bool, **hints: Any) -> None:
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
-    from transpiler.offline import check_budget
-    from transpiler.program_desc.files import write_program
-    saved, done = _planned(source, hints)
-    check_budget(done.report, budget)
-    paths = write_program(output, saved, done.serialized, done.replaced, force)
-    if trace:
-        _write_trace(trace, done, True)
-    _show(done.report, as_json)
+    saved, done = _planned(source, hints, budget)
+    with _progress('writing'):
+        from transpiler.offline import check_budget
+        from transpiler.program_desc.files import write_program
+        check_budget(done.report, budget)
+        paths = write_program(output, saved, done.serialized, done.replaced, force,
+                              _traced(trace, done))
+    click.echo(_as_json(done.report) if as_json else str(done.report))
     click.echo('wrote ' + ', '.join(map(str, paths)), err=True)
 
 
@@ -136,10 +143,11 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
 @_one_line_errors
 def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> None:
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
-    _, done = _planned(source, hints)
+    saved, done = _planned(source, hints)
     if trace:
-        _write_trace(trace, done, False)
-    _show(done.report, as_json)
+        from transpiler.program_desc.files import write_files
+        write_files(_traced(trace, done).items(), saved.files, force=False)
+    click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
 
 
 @main.command()
@@ -154,9 +162,10 @@ def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> No
 def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...], batch_size: int,
           every_setting: bool, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
-    from transpiler import checking
-    with _progress('running both'):
-        rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting)
+    with _progress('running both') as advance:
+        from transpiler import checking
+        rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting,
+                                advance)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
@@ -177,16 +186,14 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
 def view(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
          **hints: Any) -> None:
     """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
-    from transpiler.program_desc.files import write_file
-    from transpiler.report.html import page
-    _, done = _planned(source, hints)
+    saved, done = _planned(source, hints)
     with _progress('drawing'):
+        from transpiler.program_desc.files import write_files
+        from transpiler.report.html import page
         text = page(done.report, title=Path(source).name)
-    write_file(Path(output), text.encode(), force)
-    if trace:
-        _write_trace(trace, done, force)
+        write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
     if as_json:
-        _show(done.report, as_json)
+        click.echo(_as_json(done.report))
     click.echo(f'wrote {output}', err=True)
 
 
@@ -201,51 +208,58 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
 def pack(source: str, output: str, force: bool, alignment: int, capacity: Optional[int],
          seconds: float) -> None:
     """Give each buffer of a minimalloc CSV (id,lower,upper,size) an offset in one arena."""
-    from transpiler.packing_files import pack_file
     with _progress('packing'):
+        from transpiler.packing_files import pack_file
         packing, text = pack_file(Path(source), alignment, capacity, seconds)
-    from transpiler.program_desc.files import write_file
-    write_file(Path(output), text.encode(), force)
+    from transpiler.program_desc.files import write_files
+    write_files([(output, text.encode())], [Path(source)], force)
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 
 
-def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
+def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
-    from transpiler.decision import Request
-    from transpiler.offline import optimize_saved
-    from transpiler.planner import PlanOptions
-    from transpiler.program_desc.files import read_program
     with _progress('planning'):
+        from transpiler.decision import Request
+        from transpiler.offline import Serving, optimize_saved
+        from transpiler.planner import PlanOptions
+        from transpiler.program_desc.files import read_program
         saved = read_program(source)
         if not saved.for_inference and not hints['fetch']:
             raise SavedFileError(
                 f'{saved.path} has no fetch operator: name with --fetch what will be '
                 'fetched')
         request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
-                          hints['trip_count'], hints['runtime'])
+                          hints['trip_count'], hints['runtime'], budget)
         recompute = '' if hints['recompute'] == 'off' else hints['recompute']
         options = PlanOptions(level=hints['level'], recompute=recompute)
-        return saved, optimize_saved(saved, request, options, hints['onednn'])
+        serving = Serving(hints['onednn'], hints['release_inputs'])
+        return saved, optimize_saved(saved, request, options, serving)
 
 
-def _show(report: Any, as_json: bool) -> None:
-    click.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
+def _as_json(report: Any) -> str:
+    return json.dumps(report.to_dict(), indent=2)
 
 
-def _write_trace(path: str, done: Any, force: bool) -> None:
-    from transpiler.program_desc.files import write_file
+def _traced(path: Optional[str], done: Any) -> Dict[str, bytes]:
+    """The trace and where it goes, if one is asked for."""
+    if path is None:
+        return {}
     from transpiler.report.trace import trace
-    write_file(Path(path), json.dumps(trace(done.report)).encode(), force)
+    return {path: json.dumps(trace(done.report)).encode()}
 
 
-def _progress(title: str) -> Any:
-    """A spinner and the time on stderr, if that is a terminal."""
+@contextlib.contextmanager
+def _progress(title: str) -> Iterator[Callable[[float], None]]:
+    """A bar and the time on stderr, if that is a terminal; call what it gives with the share that is done.
+
+    Paddle takes seconds to import, so that is done inside.
+    """
     console = Console(stderr=True)
-    bar = Progress(SpinnerColumn(),
-                   TextColumn(title),
-                   TimeElapsedColumn(),
-                   console=console,
-                   transient=True,
-                   disable=not console.is_terminal)
-    bar.add_task(title, total=None)
-    return bar
+    with Progress(TextColumn(title),
+                  BarColumn(),
+                  TimeElapsedColumn(),
+                  console=console,
+                  transient=True,
+                  disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda share: bar.update(task, total=1.0, completed=share)

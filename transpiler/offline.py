@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Dict, Optional
 
+from paddle.base.proto import framework_pb2
+
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -18,16 +20,27 @@ from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import MARKS, emit
 from transpiler.program_desc.enclosure import enclose, is_enclosed
 from transpiler.program_desc.files import PARAMETERS, Contents, SavedProgram
-from transpiler.ir import Graph
+from transpiler.ir import RELEASE, Graph, Size
+from transpiler.program_desc.inputs import move_inputs
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
 from transpiler.program_desc.predictor import fuse
 from transpiler.program_desc.shapes import is_batch
-from transpiler.program_desc.validation import check_emitted
+from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.memory_report import human
 
+_KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
+                '--release-inputs needs {} less.')
 _ALREADY = 'The program was written by an earlier optimize; it is unchanged.'
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How the predictor will be used. `release_inputs`: they are set before every run, so none needs to be kept."""
+
+    onednn: bool = True
+    release_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class Optimized:
 def optimize_saved(saved: SavedProgram,
                    request: Request,
                    options: PlanOptions,
-                   onednn: bool = True) -> Optimized:
+                   serving: Serving = Serving()) -> Optimized:
     """Plans a saved program for the runtime that the request names; 'auto' is what the program is for.
 
     Raises:
@@ -52,7 +65,7 @@ def optimize_saved(saved: SavedProgram,
     """
     environment.check_paddle()
     if _runtime(saved, request.runtime) == 'predictor':
-        return _for_predictor(saved, request, onednn)
+        return _for_predictor(saved, request, serving)
     return _for_executor(saved, request, options)
 
 
@@ -79,18 +92,24 @@ def _runtime(saved: SavedProgram, given: str) -> str:
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
-    decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE, options,
-                      MARKS[0])
+    try:
+        decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE,
+                          options, MARKS[0])
+    except MemoryBudgetError as error:
+        raise MemoryBudgetError(
+            f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
+            f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
     emitted = decision.emitted
     serialized = saved.serialized if emitted is None else emitted.message.SerializeToString()
     return Optimized(serialized, decision.plan, decision.dims, decision.report)
 
 
-def _for_predictor(saved: SavedProgram, request: Request, onednn: bool) -> Optimized:
+def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> Optimized:
     started = time.perf_counter()
+    _check_names(saved, request)
     if is_enclosed(saved.message):
         return _unchanged(saved, request, started)
-    fused = fuse(saved, onednn)
+    fused = fuse(saved, serving.onednn)
     old = import_program(fused.message.SerializeToString())
     _label(old.graph, _source_lines(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
@@ -98,31 +117,72 @@ def _for_predictor(saved: SavedProgram, request: Request, onednn: bool) -> Optim
     batch_size = arguments.positive('batch_size', request.batch_size)
     dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count, is_batch)
     before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
-    given, ordered = (
-        _enclosed(m, old, dims) for m in (fused.message.SerializeToString(), _ordered(old, dims)))
-    better = ordered.after.peak_bytes < given.after.peak_bytes
-    best = ordered if better else given
-    savings = [('freed after the last use', before.peak_bytes - given.after.peak_bytes)]
-    if better:
-        savings.append(('schedule', given.after.peak_bytes - ordered.after.peak_bytes))
-    plan = Plan(old.graph, best.graph, before, best.after, savings=savings)
+    given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
+    best = min((given, ordered), key=lambda e: e.after.peak_bytes)
+    moved = _enclosed(move_inputs(best.inner), old, dims)
+    saved_by_moving = best.after.peak_bytes - moved.after.peak_bytes
+    savings = [('freed after the last use', before.peak_bytes - given.after.peak_bytes),
+               ('schedule', given.after.peak_bytes - best.after.peak_bytes)]
+    note = ''
+    if serving.release_inputs:
+        best = moved
+        savings.append(('inputs given back', saved_by_moving))
+    elif saved_by_moving:
+        note = _KEPT_INPUTS.format(human(saved_by_moving))
+    plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
-                          time.perf_counter() - started, '')
+                          time.perf_counter() - started, note, _regions(old, best.program))
     return Optimized(best.serialized, plan, dims, report, {PARAMETERS: fused.parameters})
+
+
+def _check_names(saved: SavedProgram, request: Request) -> None:
+    """What is not fetched by the program itself may be gone after Paddle's passes."""
+    fetched = arguments.names_of('fetch_list', request.fetch_list)
+    check_names(saved.serialized, fetched, arguments.names_of('skip_opt_set', request.skip_opt_set),
+                {})
+    own = sorted({
+        n for op in saved.message.blocks[0].ops
+        if op.type in ('fetch', 'fetch_v2') for s in op.inputs for n in s.arguments
+    })
+    for name in sorted(fetched):
+        if name not in own:
+            raise InvalidArgumentError(
+                f'{saved.path} fetches {", ".join(own)} and nothing else: save it with {name!r} '
+                'among its fetch variables')
 
 
 @dataclass(frozen=True)
 class _Enclosed:
+    """A program, and what becomes of it in a block of its own."""
+
+    inner: framework_pb2.ProgramDesc
     serialized: bytes
-    graph: Graph
+    program: ImportedProgram
     after: Timeline
 
 
-def _enclosed(inner: bytes, old: ImportedProgram, dims: Dict[str, int]) -> _Enclosed:
-    serialized = enclose(parse(inner)).SerializeToString()
-    graph = import_program(serialized).graph
-    _label(graph, _source_lines(old))
-    return _Enclosed(serialized, graph, Timeline(graph, RuntimeModel.COLLECTING, dims))
+def _enclosed(inner: framework_pb2.ProgramDesc, old: ImportedProgram, dims: Dict[str,
+                                                                                 int]) -> _Enclosed:
+    serialized = enclose(inner).SerializeToString()
+    program = import_program(serialized)
+    _label(program.graph, _source_lines(old))
+    _hand_over(program.graph)
+    after = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    return _Enclosed(inner, serialized, program, after)
+
+
+def _regions(old: ImportedProgram, new: ImportedProgram) -> Dict[int, int]:
+    """By region of a program, the one of the enclosed program that has its ops: blocks are shifted by one."""
+    found = new.block_regions
+    return {r: found[b + 1] for b, r in old.block_regions.items() if b + 1 in found}
+
+
+def _hand_over(graph: Graph) -> None:
+    """An input whose buffer is moved to another variable, and that is emptied then, has no memory of its own."""
+    emptied = {v for op in graph.ops if op.kind == RELEASE for v in op.writes()}
+    for value in (graph.values[v] for v in emptied):
+        if value.fed:
+            value.size = Size.of(0)
 
 
 def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:

@@ -1,15 +1,14 @@
 """Small saved programs of every kind that Paddle writes."""
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List
 
-import numpy as np
 import paddle
 from paddle import static
 
-from benchmarks.programs import build, small_options
+from benchmarks.programs import small_options
+from benchmarks.saving import save
 
 
 def save_tiny(folder: Path, name: str = 'tiny') -> Path:
@@ -39,19 +38,7 @@ def save_tiny(folder: Path, name: str = 'tiny') -> Path:
 
 def save_benchmark(folder: Path, name: str) -> Path:
     """The inference version of a benchmark program at test size, and its inputs as .npz."""
-    paddle.enable_static()
-    case = build(name, replace(small_options(name), inference=True))
-    executor = static.Executor(paddle.CPUPlace())
-    feed = case.feed(0)
-    block = case.main.global_block()
-    with static.scope_guard(static.Scope()):
-        executor.run(case.startup)
-        static.save_inference_model(str(folder / name), [block.var(n) for n in feed],
-                                    [block.var(n) for n in case.fetch],
-                                    executor,
-                                    program=case.main)
-    np.savez(str(folder / f'{name}.npz'), **feed)
-    return folder / name
+    return save(folder, name, small_options(name))
 
 
 def training_program() -> static.Program:

@@ -180,6 +180,41 @@ def test_an_unknown_name_to_fetch(folder):
             "no variable 'los'. Did you mean 'loss'?")
 
 
+def test_an_unknown_name_to_fetch_from_an_inference_program(folder):
+    failing(folder, OPTIMIZE + ['--fetch', 'scores'], "no variable 'scores'")
+
+
+def test_a_name_that_an_inference_program_does_not_fetch(folder):
+    failing(folder, OPTIMIZE + ['--fetch', 'relu_0.tmp_0'], 'nothing else: save it with')
+
+
+def test_an_unknown_name_to_skip(folder):
+    failing(folder, OPTIMIZE + ['--skip', 'scores'], "no variable 'scores'")
+
+
+def test_an_output_that_ends_like_a_directory(folder):
+    failing(folder, ['optimize', 'tiny', '-o', 'out/'], 'out/ is a directory')
+
+
+def test_a_trace_that_cannot_be_written_keeps_the_program_from_being_written(folder):
+    failing(folder, OPTIMIZE + ['--trace', 'no/trace.json'], 'No such file or directory')
+
+
+def test_a_trace_that_exists(folder):
+    (folder / 'trace.json').write_text('precious')
+    failing(folder, OPTIMIZE + ['--trace', 'trace.json'], 'trace.json exists')
+    failing(folder, ['view', 'tiny', '-o', 'page.html', '--trace', 'trace.json'],
+            'trace.json exists')
+
+
+def test_a_page_over_the_program(folder):
+    failing(folder, ['view', 'tiny', '-o', 'tiny.pdmodel', '--force'], 'is part of the input')
+
+
+def test_a_page_and_a_trace_in_one_file(folder):
+    failing(folder, ['view', 'tiny', '-o', 'page', '--trace', 'page'], 'named for two files')
+
+
 def test_a_training_program_without_a_name_to_fetch(folder):
     (folder / 'train.bin').write_bytes(training_program().desc.serialize_to_string())
     failing(folder, ['optimize', 'train.bin', '-o', 'out'], 'name with --fetch')
@@ -187,6 +222,12 @@ def test_a_training_program_without_a_name_to_fetch(folder):
 
 def test_an_impossible_budget(folder):
     failing(folder, OPTIMIZE + ['--budget', '1KB'], 'no plan fits into 1000 B')
+
+
+def test_an_impossible_budget_for_a_training_program(folder):
+    (folder / 'train.bin').write_bytes(training_program().desc.serialize_to_string())
+    failing(folder, ['optimize', 'train.bin', '-o', 'out', '--fetch', 'loss', '--budget', '1KB'],
+            'no plan fits into 1000 bytes, parameters and state included')
 
 
 def test_a_budget_that_is_no_size(folder):

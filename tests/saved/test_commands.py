@@ -13,8 +13,9 @@ from paddle import static
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
-from tests.saved.programs import contents, save_tiny, training_program
+from tests.saved.programs import contents, save_benchmark, save_tiny, training_program
 from transpiler.cli import main
+from transpiler.report.memory_report import human
 
 
 @pytest.fixture
@@ -42,11 +43,46 @@ def test_optimize_says_what_it_wrote_and_what_it_saves(folder):
     assert 'small.pdmodel' in result.stderr and (folder / 'small.pdiparams').exists()
 
 
-def test_report_changes_nothing_and_names_the_peak(folder):
+def test_report_changes_nothing_and_tells_the_peak_as_it_is(folder):
     before = contents(folder)
+    data = json.loads(done(folder, 'report', 'tiny', '--batch-size', '8', '--json').stdout)
     text = done(folder, 'report', 'tiny', '--batch-size', '8').stdout
     assert contents(folder) == before
-    assert 'Largest at the peak' in text and 'lower bound' in text
+    largest = data['peak_variables_before'][0]
+    assert f"Largest at the peak, which is at {data['peak_op_before']}"[:60] in text
+    assert largest['name'] in text and 'programs.py' in largest['made_by']
+    assert sum(v['bytes'] for v in data['peak_variables_before']) == data['peak_bytes_before']
+    for size in (data['peak_bytes_before'], data['peak_bytes_after'], data['lower_bound_bytes']):
+        assert human(size) in text
+
+
+def test_report_tells_what_optimize_brings(folder):
+    promised = json.loads(done(folder, 'report', 'tiny', '--batch-size', '8', '--json').stdout)
+    kept = json.loads(
+        done(folder, 'optimize', 'tiny', '-o', 'small', '--batch-size', '8', '--json').stdout)
+    assert promised['peak_bytes_after'] == kept['peak_bytes_after']
+
+
+def test_report_has_a_row_for_each_block_with_its_loop(folder):
+    case = build('loop', small_options('loop'))
+    (folder / 'loop.bin').write_bytes(case.main.desc.serialize_to_string())
+    arguments = ('report', 'loop.bin', '--fetch', case.fetch[0], '--trip-count', '4')
+    data = json.loads(done(folder, *arguments, '--json').stdout)
+    assert [(b['kind'], b['trips']) for b in data['blocks']] == [('block', 1), ('loop', 4),
+                                                                 ('loop gradient', 4)]
+    for side in ('before', 'after'):
+        peaks = [b[f'peak_bytes_{side}'] for b in data['blocks']]
+        assert max(peaks) == peaks[0] == data[f'peak_bytes_{side}']
+    assert all(b['run_by'].startswith('while') for b in data['blocks'][1:])
+    text = done(folder, *arguments).stdout
+    assert 'block 1, loop' in text and 'kept per trip' in text
+
+
+def test_blocks_of_a_served_program_are_found_again_in_what_optimize_makes(folder):
+    path = save_benchmark(folder, 'demo')
+    data = json.loads(done(folder, 'report', path.name, '--trip-count', '3', '--json').stdout)
+    assert [(b['kind'], b['trips']) for b in data['blocks']] == [('block', 1), ('loop', 3)]
+    assert all(0 < b['own_bytes_after'] <= b['own_bytes_before'] for b in data['blocks'])
 
 
 def test_check_finds_equal_bytes_and_measures_both(folder):
@@ -113,6 +149,31 @@ def test_force_replaces(folder):
 
 def test_a_budget_that_is_enough_is_accepted(folder):
     done(folder, 'optimize', 'tiny', '-o', 'small', '--budget', '6GB')
+
+
+def test_a_training_program_keeps_to_its_budget_by_recomputing(folder):
+    """Between what parameters and the lowest peak need and what the plan without recomputing needs."""
+    arguments = ('optimize', 'train.bin', '--fetch', 'loss', '--batch-size', '512', '--json')
+    plain = json.loads(done(folder, *arguments, '-o', 'plain', '--recompute', 'off').stdout)
+    budget = plain['resting_bytes'] + plain['peak_bytes_after'] - 1
+    fitting = json.loads(
+        done(folder, *arguments, '-o', 'fitting', '--recompute', 'max', '--budget',
+             str(budget)).stdout)
+    assert fitting['resting_bytes'] + fitting['peak_bytes_after'] <= budget
+    assert fitting['recompute']['clones'] > 0 and plain['recompute'] is None
+    rows = json.loads(
+        done(folder, 'check', 'train.bin', 'fitting', '--fetch', 'loss', '--batch-size', '512',
+             '--json').stdout)
+    assert all(row['equal'] for row in rows)
+
+
+@pytest.mark.parametrize('name', ['a name', 'nämé 模型', './tiny', '../{folder}/tiny'])
+def test_names_of_any_kind_are_read_and_written(folder, name):
+    name = name.format(folder=folder.name)
+    for suffix in ('.pdmodel', '.pdiparams'):
+        (folder / f'tiny{suffix}').rename(folder / (name + suffix))
+    done(folder, 'optimize', name, '-o', f'{name} out')
+    assert (folder / f'{name} out.pdmodel').exists() and (folder / f'{name} out.pdiparams').exists()
 
 
 def test_pack_writes_offsets_that_reach_the_bound(folder):

@@ -6,24 +6,25 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from paddle import static
+from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
 from tests.saved.programs import contents, save_benchmark, save_tiny
 from transpiler.decision import Request
-from transpiler.offline import optimize_saved
+from transpiler.offline import Serving, optimize_saved
 from transpiler.planner import PlanOptions
 from transpiler.program_desc.enclosure import enclose
 from transpiler.program_desc.files import read_program, write_program
 from transpiler.program_desc.predictor import fuse
+from transpiler.report.memory_report import human
 from transpiler.program_desc.running import SETTINGS, RunSpec, run, run_apart
 
 MODELS = ('resnet50', 'mobilenet_v2', 'densenet121', 'inception_v3', 'transformer', 'lstm', 'demo')
 
 
-def optimized(path: Path, batch_size: int = 2):
+def optimized(path: Path, batch_size: int = 2, serving: Serving = Serving()):
     saved = read_program(str(path))
-    done = optimize_saved(saved, Request(batch_size=batch_size), PlanOptions())
+    done = optimize_saved(saved, Request(batch_size=batch_size), PlanOptions(), serving)
     out = str(path.parent / 'out')
     write_program(out, saved, done.serialized, done.replaced, force=True)
     return out, done.report
@@ -48,6 +49,50 @@ def test_every_setting_gives_the_bytes_of_the_default_predictor(name, tmp_path):
         if run(RunSpec(out, feed, settings=list(s), runs=2)).digests != expected * 2
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize('name', ('mobilenet_v2', 'transformer', 'demo'))
+def test_inputs_that_are_released_change_no_bytes_under_any_setting(name, tmp_path):
+    path = save_benchmark(tmp_path, name)
+    feed = str(path) + '.npz'
+    out, _ = optimized(path, serving=Serving(release_inputs=True))
+    expected = run(RunSpec(str(path), feed, runs=1)).digests
+    wrong = [
+        s for s in SETTINGS
+        if run(RunSpec(out, feed, settings=list(s), runs=3)).digests != expected * 3
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize('setting', [(), ('memory_optim',), ('new_executor',)])
+def test_released_inputs_are_not_in_the_peak_and_the_peak_is_the_predicted_one(tiny, setting):
+    kept, released = (optimized(tiny, serving=Serving(release_inputs=r))[1] for r in (False, True))
+    image = np.load(str(tiny) + '.npz')['image'].nbytes
+    assert released.peak_bytes_after == kept.peak_bytes_after - image
+    measured = run_apart(
+        RunSpec(str(tiny.parent / 'out'), str(tiny) + '.npz', settings=list(setting)))
+    assert max(measured.peak_bytes) <= 1.05 * released.peak_bytes_after + 1024
+    assert measured.held_bytes < image
+
+
+def test_a_run_without_its_released_inputs_fails_and_the_next_with_them_is_right(tiny):
+    out, _ = optimized(tiny, serving=Serving(release_inputs=True))
+    predictor = inference.create_predictor(inference.Config(out + '.pdmodel', out + '.pdiparams'))
+    image = np.load(str(tiny) + '.npz')['image']
+    results = []
+    for _ in range(2):
+        predictor.get_input_handle('image').copy_from_cpu(image)
+        predictor.run()
+        results.append(predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu())
+        with pytest.raises(Exception, match="memory's size is 0"):
+            predictor.run()
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_the_report_says_what_keeping_the_inputs_costs(tiny):
+    kept, released = (optimized(tiny, serving=Serving(release_inputs=r))[1] for r in (False, True))
+    assert human(kept.peak_bytes_after - released.peak_bytes_after) in kept.note
+    assert '--release-inputs' in kept.note and '--release-inputs' not in released.note
 
 
 def test_many_runs_give_the_same_bytes(tiny):
@@ -95,7 +140,7 @@ def test_a_second_optimize_changes_nothing(tiny):
 
 
 def test_without_onednn_no_op_asks_for_it(tiny):
-    done = optimize_saved(read_program(str(tiny)), Request(), PlanOptions(), onednn=False)
+    done = optimize_saved(read_program(str(tiny)), Request(), PlanOptions(), Serving(onednn=False))
     message = framework_pb2.ProgramDesc.FromString(done.serialized)
     assert not [
         op.type

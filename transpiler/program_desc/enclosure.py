@@ -11,10 +11,11 @@ of the op. So each op has a block, and thereby a scope, of its own within the bl
 
 from __future__ import annotations
 
-from typing import Iterable, List, Set
+from typing import Iterable, Iterator, List, Set
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.program_desc.importer import is_release
 from transpiler.program_desc.registry import EMPTY_NAME
 
 CONDITION = 'transpiler.always'
@@ -50,7 +51,9 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
         _renumber(block.ops)
     main.ops.extend(op for op in old.ops if op.type == 'feed')
     outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
-    main.ops.extend([_always(main), _run_block(main, inner, outside, _SCOPE)])
+    main.ops.extend(
+        [_always(main),
+         _run_block(main, inner.idx, outside, _written(inner.ops), _SCOPE)])
     _separate(result, inner)
     main.ops.extend(op for op in old.ops if op.type in _ENDS[1:])
     return result
@@ -91,17 +94,16 @@ def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
     return op
 
 
-def _run_block(parent: framework_pb2.BlockDesc, inner: framework_pb2.BlockDesc, outside: Set[str],
+def _run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],
                scope: str) -> framework_pb2.OpDesc:
-    """The op of `parent` that runs `inner`, which reads and writes the variables `outside` of it."""
+    """The op of `parent` that runs block `inner`, which reads the variables `outside` of it, or writes them."""
     parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
-    written = {n for op in inner.ops for s in op.outputs for n in s.arguments}
     op = framework_pb2.OpDesc(type='conditional_block_infer')
     op.inputs.add(parameter='Cond', arguments=[CONDITION])
     op.inputs.add(parameter='Input', arguments=sorted(outside - written))
     op.outputs.add(parameter='Out', arguments=sorted(outside & written))
     op.outputs.add(parameter='Scope', arguments=[scope])
-    op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner.idx)
+    op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner)
     op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
     return op
 
@@ -109,16 +111,29 @@ def _run_block(parent: framework_pb2.BlockDesc, inner: framework_pb2.BlockDesc, 
 def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc) -> None:
     """Gives each op of `block` a block of its own, but those that run blocks already."""
     ops = []
-    for index, op in enumerate(block.ops):
-        if any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs):
-            ops.append(framework_pb2.OpDesc.FromString(op.SerializeToString()))
+    for index, group in enumerate(_groups(block)):
+        if any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in group[0].attrs):
+            ops.append(framework_pb2.OpDesc.FromString(group[0].SerializeToString()))
             continue
         own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
-        own.ops.add().CopyFrom(op)
-        named = set(_names([op])) - {EMPTY_NAME}
-        ops.append(_run_block(block, own, named, f'{_SCOPE}.{index}'))
+        own.ops.extend(group)
+        named = set(_names(group)) - {EMPTY_NAME}
+        ops.append(_run_block(block, own.idx, named, _written(group), f'{_SCOPE}.{index}'))
     del block.ops[:]
     block.ops.extend(ops)
+
+
+def _groups(block: framework_pb2.BlockDesc) -> Iterator[List[framework_pb2.OpDesc]]:
+    """Each op by itself; those at the start that move inputs together, since they write what nobody may see written."""
+    moving = max((i + 1 for i, op in enumerate(block.ops) if is_release(op)), default=0)
+    if moving:
+        yield list(block.ops[:moving])
+    yield from ([op] for op in block.ops[moving:])
+
+
+def _written(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
+    """What the ops write. An input that they empty is only read, as far as a pass may know: it was written by its feed."""
+    return {n for op in ops if not is_release(op) for s in op.outputs for n in s.arguments}
 
 
 def _names(ops: Iterable[framework_pb2.OpDesc]) -> List[str]:

@@ -11,14 +11,15 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Tuple, Union
+from types import MappingProxyType
+from typing import Dict, Iterable, List, Mapping, Tuple, Union
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.program_desc.importer import parse
 from transpiler.program_desc.parameters import check_parameters
-from transpiler.program_desc.registry import OpRegistry
+from transpiler.program_desc.soundness import defect, unknown_operator
 
 MODEL = '.pdmodel'
 PARAMETERS = '.pdiparams'
@@ -50,6 +51,11 @@ class SavedProgram:
         return self.companions[PARAMETERS]
 
     @property
+    def files(self) -> List[Path]:
+        """All that it was read from."""
+        return [self.path, *self.companions.values()]
+
+    @property
     def for_inference(self) -> bool:
         """Whether a predictor can load it: it says itself what is fed and fetched."""
         kinds = {op.type for op in self.message.blocks[0].ops}
@@ -75,14 +81,18 @@ def read_program(given: str) -> SavedProgram:
         raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
     message = _parse(path, raw)
     saved = SavedProgram(path, message, _companions(path))
-    _check_operators(saved)
+    _check_soundness(saved)
     if saved.for_inference:
         _check_parameters(saved)
     return saved
 
 
-def write_program(out: str, saved: SavedProgram, serialized: bytes, replaced: Dict[str, Contents],
-                  force: bool) -> List[Path]:
+def write_program(out: str,
+                  saved: SavedProgram,
+                  serialized: bytes,
+                  replaced: Dict[str, Contents],
+                  force: bool,
+                  others: Mapping[str, bytes] = MappingProxyType({})) -> List[Path]:
     """Writes a program and its companions next to it, all or nothing; returns the paths, the program's first.
 
     Args:
@@ -91,10 +101,13 @@ def write_program(out: str, saved: SavedProgram, serialized: bytes, replaced: Di
         serialized: the new program.
         replaced: companions that differ from those of `saved`, by suffix.
         force: replace what is there.
+        others: files, by path, that are written with it or not at all.
 
     Raises:
         SavedFileError: a target exists, is the input, or cannot be written.
     """
+    if out.endswith(('/', os.sep)):
+        raise SavedFileError(f'{out} is a directory; name the file to write')
     target = Path(out)
     if not saved.is_bare and target.suffix != MODEL:
         target = Path(out + MODEL)
@@ -102,16 +115,17 @@ def write_program(out: str, saved: SavedProgram, serialized: bytes, replaced: Di
     companions: Dict[str, Contents] = {**saved.companions, **replaced}
     contents = [(Path(stem + suffix), what) for suffix, what in companions.items()]
     contents.append((target, serialized))
-    _check_targets(saved, contents, force)
+    contents = [(Path(path), content) for path, content in others.items()] + contents
+    _check_free((path for path, _ in contents), saved.files, force)
     _write_all(contents)
     return [path for path, _ in reversed(contents)]
 
 
-def write_file(path: Path, content: bytes, force: bool) -> None:
-    """Writes one file, whole or not at all; raises SavedFileError."""
-    if path.exists() and not force:
-        raise SavedFileError(f'{path} exists; --force replaces it')
-    _write_all([(path, content)])
+def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], force: bool) -> None:
+    """Writes files (path, content), all or none, and none over `inputs`; raises SavedFileError."""
+    contents: List[Tuple[Path, Contents]] = [(Path(path), text) for path, text in files]
+    _check_free((path for path, _ in contents), inputs, force)
+    _write_all(contents)
 
 
 def _find(given: Path) -> Path:
@@ -141,6 +155,8 @@ def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
 
 
 def _dotted(version: int) -> str:
+    if not version:
+        return '1.x'  # which did not write one
     return f'{version // 1000000}.{version // 1000 % 1000}.{version % 1000}'
 
 
@@ -155,15 +171,15 @@ def _companions(path: Path) -> Dict[str, Path]:
     return {suffix: p for suffix, p in paths.items() if p.is_file()}
 
 
-def _check_operators(saved: SavedProgram) -> None:
-    registry = OpRegistry()
-    for block in saved.message.blocks:
-        for index, op in enumerate(block.ops):
-            if not registry.is_registered(op.type):
-                raise InvalidProgramError(
-                    f'{saved.path}: operator {op.type!r} (op {index} of block {block.idx}) is '
-                    f'unknown to this Paddle; the program was saved by Paddle '
-                    f'{_dotted(saved.message.version.version)}. Load and save it there without it.')
+def _check_soundness(saved: SavedProgram) -> None:
+    unknown = unknown_operator(saved.message)
+    if unknown is not None:
+        raise InvalidProgramError(
+            f'{saved.path}: {unknown} is unknown to this Paddle; the program was saved by Paddle '
+            f'{_dotted(saved.message.version.version)}. Load and save it there without it.')
+    wrong = defect(saved.message, saved.for_inference)
+    if wrong is not None:
+        raise InvalidProgramError(f'{saved.path}: damaged: {wrong}')
 
 
 def _check_parameters(saved: SavedProgram) -> None:
@@ -180,15 +196,19 @@ def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
     return variable.persistable and variable.type.type == framework_pb2.VarType.LOD_TENSOR
 
 
-def _check_targets(saved: SavedProgram, contents: List[Tuple[Path, Contents]], force: bool) -> None:
-    own = {saved.path.resolve(), *(p.resolve() for p in saved.companions.values())}
-    for path, _ in contents:
+def _check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> None:
+    own = {path.resolve() for path in inputs}
+    taken = set()
+    for path in paths:
         if path.resolve() in own:
             raise SavedFileError(f'{path} is part of the input, which is never written to')
         if path.is_dir():
             raise SavedFileError(f'{path} is a directory')
         if path.exists() and not force:
             raise SavedFileError(f'{path} exists; --force replaces it')
+        if path in taken:
+            raise SavedFileError(f'{path} is named for two files')
+        taken.add(path)
 
 
 def _write_all(contents: List[Tuple[Path, Contents]]) -> None:

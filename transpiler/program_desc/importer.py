@@ -246,7 +246,10 @@ class _Importer:
             index = block.parent_idx
 
     def _mark_fed_and_fetched(self) -> None:
-        written = {v for op in self._graph.walk() if op.kind != 'feed' for v in op.writes()}
+        not_computed = ('feed', RELEASE)
+        written = {
+            v for op in self._graph.walk() if op.kind not in not_computed for v in op.writes()
+        }
         read = {v for op in self._graph.walk() for v in op.reads()}
         for value in self._graph.values:
             is_main = value.region == 0

@@ -1,5 +1,5 @@
 """What memory_optimize did and why, as text and as plain data."""
 
-from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, ReuseReport
+from transpiler.report.memory_report import BlockReport, LoopReport, MemoryReport, PeakVariable, ReuseReport
 
-__all__ = ['LoopReport', 'MemoryReport', 'PeakVariable', 'ReuseReport']
+__all__ = ['BlockReport', 'LoopReport', 'MemoryReport', 'PeakVariable', 'ReuseReport']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional
 
 from transpiler.analysis.runtime import RuntimeModel
@@ -9,12 +10,22 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.planner import Plan
-from transpiler.report.picture import doing_op, makers, pictures
+from transpiler.report.blocks import block_reports
+from transpiler.report.picture import makers, op_text, pictures
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
 
+# Regions keep their ids.
+_SAME: Mapping[int, int] = MappingProxyType({})
 
-def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assumed: List[str],
-                 seconds: float, note: str) -> MemoryReport:
+
+def build_report(plan: Plan,
+                 model: RuntimeModel,
+                 dims: Mapping[str, int],
+                 assumed: List[str],
+                 seconds: float,
+                 note: str,
+                 same_region: Mapping[int, int] = _SAME) -> MemoryReport:
+    """The report of a plan; `same_region` maps regions of its original to those that they became."""
     before, after = pictures(plan)
     bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
     return MemoryReport(changed=plan.changed,
@@ -26,10 +37,12 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                         peak_before=repr(plan.before.peak_size()),
                         peak_after=repr(plan.after.peak_size()),
                         lower_bound=repr(bound.peak_size()),
-                        peak_op=_op_text(plan.graph, plan.after.peak.op),
+                        peak_op=op_text(plan.graph, plan.after.peak.op),
                         dims=dict(dims),
                         assumed=assumed,
-                        peak_variables=_peak_variables(plan, dims),
+                        peak_variables=_peak_variables(plan.graph, plan.after),
+                        peak_op_before=op_text(plan.original, plan.before.peak.op),
+                        peak_variables_before=_peak_variables(plan.original, plan.before),
                         reuses=[_reuse(plan.graph, r) for r in plan.reuses],
                         left_alone={
                             plan.original.values[v].name: reason
@@ -37,6 +50,7 @@ def build_report(plan: Plan, model: RuntimeModel, dims: Mapping[str, int], assum
                             if v < len(plan.original.values)
                         },
                         loops=_loops(plan, dims),
+                        blocks=block_reports(plan, same_region),
                         savings=plan.savings,
                         recompute=_recompute(plan),
                         planning_seconds=seconds,
@@ -59,26 +73,19 @@ def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:
     return sum(size.evaluate(dims) for size in resting)
 
 
-def _op_text(graph: Graph, op: int) -> str:
-    if op < 0:
-        return 'no operator'
-    shown = doing_op(graph, op)
-    return f'{shown.kind} (op {shown.id})' + (f', {shown.label}' if shown.label else '')
-
-
-def _peak_variables(plan: Plan, dims: Mapping[str, int]) -> List[PeakVariable]:
-    made_by = makers(plan.graph)
+def _peak_variables(graph: Graph, timeline: Timeline) -> List[PeakVariable]:
+    made_by = makers(graph)
     rows: Dict[str, PeakVariable] = {}
-    for resident in plan.after.residents(plan.after.peak.op):
-        value = plan.graph.values[resident.storage]
-        count = plan.after.evaluate(resident.count)
-        size = plan.after.evaluate(resident.size) * count
+    for resident in timeline.residents(timeline.peak.op):
+        value = graph.values[resident.storage]
+        count = timeline.evaluate(resident.count)
+        size = timeline.evaluate(resident.size) * count
         seen = rows.get(value.name)
         if seen is not None:
             count, size = count + seen.count, size + seen.bytes
-        maker = _op_text(plan.graph, made_by.get(value.id, -1))
+        maker = 'fed' if value.fed else op_text(graph, made_by.get(value.id, -1))
         rows[value.name] = PeakVariable(value.name, size, count, maker)
-    return sorted(rows.values(), key=lambda r: -r.bytes)
+    return sorted((r for r in rows.values() if r.bytes), key=lambda r: -r.bytes)
 
 
 def _reuse(graph: Graph, reuse: Reuse) -> ReuseReport:

@@ -8,13 +8,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
-from rich.console import Console
-from rich.table import Table
-
 from transpiler.report.picture import Picture
-
-_WIDTH = 110
-_MOST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,25 @@ class LoopReport:
 
 
 @dataclass(frozen=True)
+class BlockReport:
+    """A block of the program. `peak_*` is the most that exists while it runs, outside of it included; `own_*` is the
+    most that its own variables need in one trip. `run_by` is the operator that runs it, `peak_op` is where the program
+    as it was needs most while the block runs.
+    """
+
+    block: str
+    kind: str
+    run_by: str
+    ops: int
+    trips: int
+    peak_bytes_before: int
+    peak_bytes_after: int
+    peak_op: str
+    own_bytes_before: int
+    own_bytes_after: int
+
+
+@dataclass(frozen=True)
 class RecomputeReport:
     """Forward ops that run again in the backward part of the main block. Times are seconds of a step, predicted.
 
@@ -76,6 +89,7 @@ class MemoryReport:
 
     Resting memory is what exists between runs: parameters, optimizer state and other persistables. It is not
     counted in the peaks. What kernels allocate for themselves is not counted either.
+    `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -95,6 +109,9 @@ class MemoryReport:
     reuses: List[ReuseReport] = field(default_factory=list)
     left_alone: Dict[str, str] = field(default_factory=dict)
     loops: List[LoopReport] = field(default_factory=list)
+    blocks: List[BlockReport] = field(default_factory=list)
+    peak_op_before: str = ''
+    peak_variables_before: List[PeakVariable] = field(default_factory=list)
     savings: List[Tuple[str, int]] = field(default_factory=list)
     recompute: Optional[RecomputeReport] = None
     planning_seconds: float = 0.0
@@ -124,70 +141,13 @@ class MemoryReport:
         return f'<pre>{html.escape(str(self))}</pre>' + text.getvalue().decode()
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDTH)
-        console.print(self._summary())
-        if self.loops:
-            console.print(self._loop_table())
-        if self.peak_variables:
-            console.print(self._peak_table())
-        for line in self._footnotes():
-            console.print(line, markup=False, highlight=False)
-        return console.file.getvalue().rstrip()
+        from transpiler.report.text import after
+        return after(self)
 
-    def _summary(self) -> Table:
-        table = Table(title=f'Memory of the program ({self.runtime} runtime)', title_justify='left')
-        for column in ('', 'bytes', 'for every size'):
-            table.add_column(column, justify='right' if column == 'bytes' else 'left')
-        saved = 1 - self.peak_bytes_after / self.peak_bytes_before if self.peak_bytes_before else 0
-        table.add_row('peak above resting, before', human(self.peak_bytes_before), self.peak_before)
-        table.add_row(f'peak above resting, after ({saved:.0%} less)', human(self.peak_bytes_after),
-                      self.peak_after)
-        table.add_row('lower bound for this order', human(self.lower_bound_bytes), self.lower_bound)
-        table.add_row('resting (parameters and state)', human(self.resting_bytes), '')
-        return table
-
-    def _loop_table(self) -> Table:
-        table = Table(title='Training loops: kept per trip for the gradient', title_justify='left')
-        for column in ('block', 'trips', 'before', 'after', 'total after'):
-            table.add_column(column)
-        for loop in self.loops:
-            table.add_row(loop.block, str(loop.trips), human(loop.bytes_per_trip_before),
-                          human(loop.bytes_per_trip_after), loop.total_after)
-        return table
-
-    def _peak_table(self) -> Table:
-        table = Table(title=f'Largest at the peak, which is at {self.peak_op}',
-                      title_justify='left')
-        for column in ('variable', 'bytes', 'times', 'made by'):
-            table.add_column(column, justify='right' if column in ('bytes', 'times') else 'left')
-        for row in self.peak_variables[:_MOST_ROWS]:
-            table.add_row(row.name, human(row.bytes), str(row.count), row.made_by)
-        return table
-
-    def _footnotes(self) -> List[str]:
-        lines = []
-        tiers: Dict[str, List[int]] = {}
-        for reuse in self.reuses:
-            tiers.setdefault(reuse.tier, []).append(reuse.waste_bytes)
-        if tiers:
-            parts = (f'{len(wastes)} {"" if tier == "in-place" else "tier "}{tier}'
-                     f' ({human(sum(wastes))} unused)' for tier, wastes in sorted(tiers.items()))
-            lines.append('Storages taken over: ' + ', '.join(parts))
-        if self.recompute is not None:
-            lines.append(str(self.recompute))
-        lines += [f'{name}: {human(saved)} less' for name, saved in self.savings if saved]
-        if self.left_alone:
-            counts: Dict[str, int] = {}
-            for reason in self.left_alone.values():
-                counts[reason] = counts.get(reason, 0) + 1
-            lines.append('Left alone: ' +
-                         ', '.join(f'{n} {reason}' for reason, n in counts.items()))
-        if self.assumed:
-            given = ', '.join(f'{d} = {self.dims[d]}' for d in self.assumed)
-            lines.append(f'No hint was given for some sizes; the figures assume {given}.')
-        if self.note:
-            lines.append(self.note)
-        return lines
+    def as_it_is(self) -> str:
+        """What the program needs without any change, and what a change would bring."""
+        from transpiler.report.text import before
+        return before(self)
 
 
 def human(size: int) -> str:

@@ -90,6 +90,14 @@ def doing_op(graph: Graph, op: int) -> Op:
     return found
 
 
+def op_text(graph: Graph, op: int) -> str:
+    """`op` as a reader knows it: kind, number, source line."""
+    if op < 0:
+        return 'no operator'
+    shown = doing_op(graph, op)
+    return f'{shown.kind} (op {shown.id})' + (f', {shown.label}' if shown.label else '')
+
+
 class _Drawing:
 
     def __init__(self, graph: Graph, timeline: Timeline) -> None:

@@ -1,0 +1,160 @@
+"""The command: `python -m benchmarks.serving [MODEL...]` measures saved models in Paddle Inference, fresh process each.
+
+Each model is saved, optimised, and run: untouched under every switch that Paddle offers, then what `optimize` wrote.
+"""
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.saving import SERVED, save
+from transpiler.decision import Request
+from transpiler.offline import Serving, optimize_saved
+from transpiler.planner import PlanOptions
+from transpiler.program_desc.files import read_program, write_program
+from transpiler.program_desc.running import SETTINGS, RunSpec, run_apart
+
+MB = 1e6
+WIDTH = 200  # where the output is no terminal
+ASKED = 0.7  # of the best of Paddle's own switches without the new executor
+NEW_EXECUTOR = "new_executor"
+DEFAULT: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Activations of one way to run a model: bytes above resting, in the first run and the highest of the later ones."""
+    way: str
+    first: int
+    later: int
+    digest: str
+
+    @property
+    def highest(self) -> int:
+        """Of all runs."""
+        return max(self.first, self.later)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model, untouched and optimised; of several settings, the optimised model's worst."""
+    model: str
+    default: Peak
+    own_switch: Peak
+    own_later: Peak
+    new_executor: Peak
+    kept: Peak
+    released: Peak
+    equal: bool
+
+    def to_dict(self) -> Dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def measure(program: Path, feed: str, setting: Tuple[str, ...], runs: int) -> Peak:
+    """One fresh process. Results that differ between its runs have no digest in common with anything."""
+    result = run_apart(RunSpec(str(program), feed, settings=list(setting), runs=runs))
+    same = len(set(result.digests)) == 1
+    return Peak("+".join(setting) or "default", result.peak_bytes[0], max(result.peak_bytes[1:]),
+                result.digests[0] if same else "differ")
+
+
+def optimize(program: Path, serving: Serving, batch_size: int) -> Path:
+    """What the command line writes next to `program`."""
+    saved = read_program(str(program))
+    done = optimize_saved(saved, Request(batch_size=batch_size), PlanOptions(), serving)
+    out = program.with_name(program.name + (".released" if serving.release_inputs else ".kept"))
+    write_program(str(out), saved, done.serialized, done.replaced, force=True)
+    return out
+
+
+def worst(peaks: List[Peak]) -> Peak:
+    """The highest first and later peak of the settings."""
+    return Peak("worst of {}".format(len(peaks)) if len(peaks) > 1 else peaks[0].way,
+                max(p.first for p in peaks), max(p.later for p in peaks),
+                peaks[0].digest if len({p.digest for p in peaks}) == 1 else "differ")
+
+
+def row(name: str, folder: Path, runs: int, every_setting: bool) -> Row:
+    """Measures one model."""
+    options = SERVED[name]
+    program = save(folder, name, options)
+    feed = str(program) + ".npz"
+    plain = {s: measure(program, feed, s, runs) for s in SETTINGS if NEW_EXECUTOR not in s}
+    new_executor = measure(program, feed, (NEW_EXECUTOR,), runs)
+    settings = SETTINGS if every_setting else (DEFAULT,)
+    kept, released = (worst([
+        measure(out, feed, s, runs) for s in settings
+    ]) for out in (optimize(program, Serving(release_inputs=r), options.batch_size or 1)
+                   for r in (False, True)))
+    default = plain[DEFAULT]
+    return Row(name, default, min(plain.values(), key=lambda p: p.highest),
+               min(plain.values(), key=lambda p: p.later), new_executor, kept, released,
+               {kept.digest, released.digest} == {default.digest})
+
+
+def table(rows: List[Row]) -> Table:
+    """Activations in MB, first run / later runs."""
+    result = Table(
+        title="Activations in MB (peak minus resting), first run / highest of the later runs",
+        caption=
+        "share: of the best of Paddle's own switches without the new executor, the highest of all "
+        "runs / of later runs; at most {:.1f} is asked for.".format(ASKED))
+    for column in ("model", "default", "best own switch", "new executor", "optimized", "share",
+                   "inputs released", "share", "bytes"):
+        result.add_column(column, no_wrap=True, justify="left" if column == "model" else "right")
+    for each in rows:
+        result.add_row(each.model, _both(each.default),
+                       "{} {}".format(each.own_switch.way, _both(each.own_switch)),
+                       _both(each.new_executor), _both(each.kept), _share(each, each.kept),
+                       _both(each.released), _share(each, each.released),
+                       "equal" if each.equal else "[bold red]DIFFERENT[/]")
+    return result
+
+
+def _both(peak: Peak) -> str:
+    return "{:.2f} / {:.2f}".format(peak.first / MB, peak.later / MB)
+
+
+def _share(each: Row, ours: Peak) -> str:
+    return "{:.2f} / {:.2f}".format(ours.highest / each.own_switch.highest,
+                                    ours.later / each.own_later.later)
+
+
+@click.command()
+@click.argument("models", nargs=-1, type=click.Choice(tuple(SERVED)))
+@click.option("--runs", type=click.IntRange(min=2), default=4, show_default=True)
+@click.option("--every-setting",
+              is_flag=True,
+              help="The optimised model under all 12 settings: the worst counts.")
+@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), help="Figures.")
+def main(models: Tuple[str, ...], runs: int, every_setting: bool, out: Optional[Path]) -> None:
+    """Measure MODELS, or all of them, as Paddle Inference serves them on the CPU, one thread."""
+    names = models or tuple(SERVED)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, Progress(transient=True,
+                                                           console=Console(stderr=True)) as bar:
+        task = bar.add_task("measuring", total=len(names))
+        for name in names:
+            bar.update(task, description=name)
+            rows.append(row(name, Path(folder), runs, every_setting))
+            bar.advance(task)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDTH)).print(table(rows))
+    if out is not None:
+        out.write_text(json.dumps([each.to_dict() for each in rows], indent=1) + "\n")
+    if not all(each.equal for each in rows):
+        raise click.ClickException("not all results are equal to the last bit")
+
+
+if __name__ == "__main__":
+    main()

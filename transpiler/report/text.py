@@ -1,0 +1,134 @@
+"""A MemoryReport for a terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Dict, Iterable, List
+
+from rich.console import Console
+from rich.table import Table
+
+from transpiler.report.memory_report import MemoryReport, PeakVariable, human
+
+_WIDTH = 110
+_MOST_ROWS = 10
+
+
+def after(report: MemoryReport) -> str:
+    """What was done, and what makes up the peak now."""
+    return _text([
+        _summary(report), *_blocks(report), *_loops(report),
+        *_peak(f'Largest at the peak, which is at {report.peak_op}', report.peak_variables)
+    ],
+                 _done(report) + _footnotes(report))
+
+
+def before(report: MemoryReport) -> str:
+    """What makes up the peak as it is, and what `optimize` would bring."""
+    op, variables = report.peak_op_before, report.peak_variables_before
+    return _text([
+        _summary(report), *_peak(f'Largest at the peak, which is at {op}', variables),
+        *_blocks(report), *_loops(report),
+        *_peak(f'After optimize, the peak is at {report.peak_op}', report.peak_variables)
+    ], [_promise(report), *_done(report), *_footnotes(report)])
+
+
+def _text(tables: Iterable[Table], lines: Iterable[str]) -> str:
+    console = Console(file=io.StringIO(), width=_WIDTH)
+    for table in tables:
+        console.print(table)
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+    return console.file.getvalue().rstrip()
+
+
+def _share(report: MemoryReport) -> float:
+    return 1 - report.peak_bytes_after / report.peak_bytes_before if report.peak_bytes_before else 0
+
+
+def _promise(report: MemoryReport) -> str:
+    if not report.changed:
+        return 'optimize would change nothing.'
+    return (f'optimize would bring the peak from {human(report.peak_bytes_before)} to '
+            f'{human(report.peak_bytes_after)}, {_share(report):.0%} less:')
+
+
+def _summary(report: MemoryReport) -> Table:
+    table = Table(title=f'Memory of the program ({report.runtime} runtime)', title_justify='left')
+    for column in ('', 'bytes', 'for every size'):
+        table.add_column(column, justify='right' if column == 'bytes' else 'left')
+    table.add_row('peak above resting, before', human(report.peak_bytes_before), report.peak_before)
+    table.add_row(f'peak above resting, after ({_share(report):.0%} less)',
+                  human(report.peak_bytes_after), report.peak_after)
+    table.add_row('lower bound for this order', human(report.lower_bound_bytes), report.lower_bound)
+    table.add_row('resting (parameters and state)', human(report.resting_bytes), '')
+    return table
+
+
+def _blocks(report: MemoryReport) -> List[Table]:
+    """A program of one block is told by the summary."""
+    if len(report.blocks) < 2:
+        return []
+    table = Table(title='Blocks: the peak while each runs, and what its own variables need',
+                  title_justify='left')
+    for column in ('block', 'trips', 'peak before', 'after', 'own before', 'after', 'peak is at'):
+        table.add_column(column, justify='left' if column in ('block', 'peak is at') else 'right')
+    for row in report.blocks:
+        name = row.block if row.kind == 'block' else f'{row.block}, {row.kind}'
+        table.add_row(name, str(row.trips), human(row.peak_bytes_before),
+                      human(row.peak_bytes_after), human(row.own_bytes_before),
+                      human(row.own_bytes_after), row.peak_op)
+    return [table]
+
+
+def _loops(report: MemoryReport) -> List[Table]:
+    if not report.loops:
+        return []
+    table = Table(title='Training loops: kept per trip for the gradient', title_justify='left')
+    for column in ('block', 'trips', 'before', 'after', 'total after'):
+        table.add_column(column)
+    for loop in report.loops:
+        table.add_row(loop.block, str(loop.trips), human(loop.bytes_per_trip_before),
+                      human(loop.bytes_per_trip_after), loop.total_after)
+    return [table]
+
+
+def _peak(title: str, variables: List[PeakVariable]) -> List[Table]:
+    if not variables:
+        return []
+    table = Table(title=title, title_justify='left')
+    for column in ('variable', 'bytes', 'times', 'made by'):
+        table.add_column(column, justify='right' if column in ('bytes', 'times') else 'left')
+    for row in variables[:_MOST_ROWS]:
+        table.add_row(row.name, human(row.bytes), str(row.count), row.made_by)
+    return [table]
+
+
+def _done(report: MemoryReport) -> List[str]:
+    """What was done, and what each step brought."""
+    lines = []
+    tiers: Dict[str, List[int]] = {}
+    for reuse in report.reuses:
+        tiers.setdefault(reuse.tier, []).append(reuse.waste_bytes)
+    if tiers:
+        parts = (f'{len(wastes)} {"" if tier == "in-place" else "tier "}{tier}'
+                 f' ({human(sum(wastes))} unused)' for tier, wastes in sorted(tiers.items()))
+        lines.append('Storages taken over: ' + ', '.join(parts))
+    if report.recompute is not None:
+        lines.append(str(report.recompute))
+    return lines + [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
+
+
+def _footnotes(report: MemoryReport) -> List[str]:
+    lines = []
+    if report.left_alone:
+        counts: Dict[str, int] = {}
+        for reason in report.left_alone.values():
+            counts[reason] = counts.get(reason, 0) + 1
+        lines.append('Left alone: ' + ', '.join(f'{n} {reason}' for reason, n in counts.items()))
+    if report.assumed:
+        given = ', '.join(f'{d} = {report.dims[d]}' for d in report.assumed)
+        lines.append(f'No hint was given for some sizes; the figures assume {given}.')
+    if report.note:
+        lines.append(report.note)
+    return lines
