@@ -19,6 +19,7 @@ from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.release import release_promptly, release_storages
 from transpiler.passes.reuse import reuse_storages
 from transpiler.passes.schedule import schedule, updates_early_in_main
+from transpiler.passes.sums import sum_early
 
 Pass = Callable[[Graph, PassContext], Graph]
 NamedPass = Tuple[str, Pass]
@@ -32,6 +33,7 @@ _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', release_promptly)
+_SUMS: NamedPass = ('sums early', sum_early)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MOST_NAMED = 8
@@ -113,12 +115,16 @@ def plan(graph: Graph,
     """
     runner = _Runner(graph, model, dims, options)
     best = runner.run(())
-    for sequence in sequences:
+    sums = runner.run(_allowed_sums(sequences)).steps
+    for sequence in (sums + sequence for sequence in sequences):
         if runner.may_help(sequence):
             candidate = runner.run(sequence)
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
+    if sums:
+        candidate = runner.run([step for step in best.steps if step not in sums])
+        best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
     best = _fit(runner, best, options, sequences)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
@@ -135,7 +141,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
     allowed = {step for sequence in sequences for step in sequence}
     bases: Dict[int, Plan] = {}
     if {_SCHEDULE, _RECOMPUTE} <= allowed:
-        loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
+        loops = runner.run(_allowed_sums(sequences)).steps
+        loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
     fitter = Fitter(list(bases.values()), best, runner.context, options.budget is not None)
@@ -146,6 +153,10 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         lowest = fitter.lowest()
         raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
     return fitting
+
+
+def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
+    return (_SUMS,) if any(_SCHEDULE in sequence for sequence in sequences) else ()
 
 
 def _over_budget(lowest: Plan, budget: int) -> str:

@@ -82,6 +82,7 @@ class OpFacts:
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
     updates: Tuple[Tuple[int, int], ...] = ()
+    left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
 
     @property
     def ordered(self) -> bool:

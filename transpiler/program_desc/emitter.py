@@ -131,6 +131,9 @@ class _Emitter:
             return self._emit_uncopied(op)
         desc = framework_pb2.OpDesc()
         desc.CopyFrom(self._program.descs[op.origin])
+        if op.facts.left_fold:
+            # A part of a sum has fewer terms; which ones is for the names to say.
+            del desc.inputs[0].arguments[len(op.operands):]
         self._rename(desc.inputs, iter(op.operands))
         self._rename(desc.outputs, iter(op.results))
         if op.backward and op.id != op.origin:

@@ -39,7 +39,7 @@ _STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
-_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs]
+_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, bool]
 
 
 class OpRegistry:
@@ -60,7 +60,8 @@ class OpRegistry:
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
         signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
-                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc))
+                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc),
+                     _folds(desc))
         if signature not in self._cache:
             self._cache[signature] = self._ask(desc)
         return self._cache[signature]
@@ -80,7 +81,8 @@ class OpRegistry:
                        in_place=self._in_place_positions(desc),
                        same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
                        shape_only=_shape_only_positions(desc),
-                       updates=_updates(desc))
+                       updates=_updates(desc),
+                       left_fold=_folds(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -118,6 +120,16 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
     return tuple((first_in[i], first_out[o])
                  for i, o in _STATE[desc.type]
                  if i in first_in and o in first_out)
+
+
+def _folds(desc: framework_pb2.OpDesc) -> bool:
+    """Whether the kernel adds its operands from left to right, starting with the sum of the first two.
+
+    Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
+    """
+    elsewhere = core.is_compiled_with_cuda() or core.is_compiled_with_xpu()
+    return (desc.type == 'sum' and not elsewhere and
+            not any(a.b for a in desc.attrs if a.name == 'use_mkldnn'))
 
 
 def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
