@@ -16,7 +16,7 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import recompute_in_regions
-from transpiler.passes.release import release_promptly, release_storages
+from transpiler.passes.release import release_promptly, release_storages, release_surely
 from transpiler.passes.reuse import reuse_storages
 from transpiler.passes.schedule import schedule, updates_early_in_main
 from transpiler.passes.sums import sum_early
@@ -33,6 +33,7 @@ _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', release_promptly)
+_SURE: NamedPass = ('sure release', release_surely)
 _SUMS: NamedPass = ('sums early', sum_early)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
@@ -128,6 +129,8 @@ def plan(graph: Graph,
     best = _fit(runner, best, options, sequences)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
+        if options.budget is not None and best.held:
+            best = _make_sure(runner, best, options.budget)
     return best
 
 
@@ -191,6 +194,13 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
             best = candidate
     return replace(best, held=held)
+
+
+def _make_sure(runner: _Runner, best: Plan, budget: int) -> Plan:
+    """Keeps to the budget without the help of the runtime's collector, which may be late."""
+    candidate = runner.run((_SURE,), best)
+    fits = candidate.after.peak_bytes <= budget
+    return replace(candidate, held=best.held) if fits else best
 
 
 class _Runner:

@@ -46,11 +46,13 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
 class _Run:
     """One abstract execution: what each read sees, what each cell holds at the end, who wrote what."""
 
-    def __init__(self,
-                 graph: Graph,
-                 origins: Mapping[int, int],
-                 known: Optional[FrozenSet[str]] = None,
-                 parts: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        origins: Mapping[int, int],
+        known: Optional[FrozenSet[str]] = None,
+        parts: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         self._graph = graph
         self._origins = origins
         self._parts = parts  # terms of the whole sum, by op that adds one of them

@@ -35,9 +35,7 @@ def attention_steps(options: Options) -> Case:
         # Something must be fed; the loss is scaled with it.
         scale = draft.floats("scale", [1], batch_axis=None)
         x, head = _parameter([steps, width]), _parameter([width, 1])
-        heads = [
-            paddle.matmul(paddle.tanh(x + _parameter([1, width])), head) for _ in range(steps)
-        ]
+        heads = [paddle.matmul(paddle.tanh(x + _parameter([1, width])), head) for _ in range(steps)]
         return draft.finish(paddle.mean(paddle.concat(heads, axis=1)) * scale, heads[-1:])
 
 

@@ -56,7 +56,8 @@ def _classifier(options: Options, sizes: Sizes, activation: str) -> Case:
     with drafting(options, batch_size=8) as draft:
         batch = draft.batch_size
         tokens = draft.integers("tokens", [batch, sizes.length], below=sizes.vocabulary)
-        embedding, encoder = nn.Embedding(sizes.vocabulary, sizes.width), _encoder(sizes, activation)
+        embedding, encoder = nn.Embedding(sizes.vocabulary,
+                                          sizes.width), _encoder(sizes, activation)
         head = nn.Linear(sizes.width, pick(options.classes, 10))
         if options.inference:
             encoder.eval()

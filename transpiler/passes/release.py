@@ -5,7 +5,7 @@ Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE and SHARE ops to 
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
@@ -16,6 +16,8 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import never_shared
 
 _SAME_PEAK = 1.01
+# A budget is not broken by what is smaller than this share of the peak.
+_SMALL = 1 / 256
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -55,6 +57,24 @@ def release_promptly(graph: Graph, context: PassContext) -> Graph:
     """
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     late = _raised_by_a_late_collector(graph, timeline)
+    return _release_where(graph, timeline, lambda at, values: at + 1 in late)
+
+
+def release_surely(graph: Graph, context: PassContext) -> Graph:
+    """Adds RELEASE ops wherever a storage of some size ends: on a busy machine the collector is any number of ops late."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    least = timeline.peak_bytes * _SMALL
+
+    def is_large(at: int, values: List[int]) -> bool:
+        sizes = (graph.values[v].size for v in values)
+        return any(s is not None and timeline.evaluate(s) >= least for s in sizes)
+
+    return _release_where(graph, timeline, is_large)
+
+
+def _release_where(graph: Graph, timeline: Timeline, wanted: Callable[[int, List[int]],
+                                                                      bool]) -> Graph:
+    """Releases what ends at each op of the main region but the last, where that is `wanted`."""
     found = spans(graph)
     dying = _last_uses(graph, found, never_shared(graph, found))
     ending = {l.storages[-1]: l.last for l in timeline.lifetimes.by_region[0].values()}
@@ -63,7 +83,7 @@ def release_promptly(graph: Graph, context: PassContext) -> Graph:
     for at, op in enumerate(old_ops):
         graph.regions[0].ops.append(op)
         values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
-        if at + 1 in late and values:
+        if values and at + 1 < len(old_ops) and wanted(at, values):
             following = graph.ops[old_ops[at + 1]]
             _add(graph, RELEASE, _guards(graph, following, values), tuple(values))
     return graph

@@ -57,9 +57,8 @@ class _Splitter:
         return self._graph
 
     def _may_be_split(self, op: Op) -> bool:
-        return (op.facts.left_fold and len(op.operands) >= _FEWEST_TERMS and
-                op.id == op.origin and self._spared(op) >= self._least and
-                len(set(op.operands)) == len(op.operands) and
+        return (op.facts.left_fold and len(op.operands) >= _FEWEST_TERMS and op.id == op.origin and
+                self._spared(op) >= self._least and len(set(op.operands)) == len(op.operands) and
                 all(self._is_made_once(v, self._position[op.id]) for v in op.operands) and
                 op.results[0] not in op.operands and self._is_plain(op.results[0]))
 

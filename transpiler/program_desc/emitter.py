@@ -78,6 +78,10 @@ class _Emitter:
         self._graph = graph
         self._names = storage_names(graph)
         self._shape_read_later = _shape_read_later(graph)
+        self._declarations = {
+            (region, v.name): v for block, region in program.block_regions.items()
+            for v in program.message.blocks[block].vars
+        }
 
     def run(self) -> EmittedProgram:
         message = framework_pb2.ProgramDesc()
@@ -119,8 +123,7 @@ class _Emitter:
 
     def _declaration(self, value: int) -> framework_pb2.VarDesc:
         original = self._graph.values[value]
-        block = next(b for b, r in self._program.block_regions.items() if r == original.region)
-        return next(v for v in self._program.message.blocks[block].vars if v.name == original.name)
+        return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op) -> framework_pb2.OpDesc:
         if op.kind == RELEASE:
