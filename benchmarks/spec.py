@@ -71,7 +71,6 @@ class Prediction:
     overhead: float = 0.0
     curve: Tuple[Tuple[int, float], ...] = ()
 
-
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Prediction:
         """The inverse of asdict."""
