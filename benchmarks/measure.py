@@ -123,15 +123,25 @@ def optimize(case: Case, spec: Spec) -> Prediction:
         hints["trip_count"] = case.trip_count
     if spec.recompute is not None:
         hints["recompute"] = False if spec.recompute == "off" else spec.recompute
+    hints.update((name, getattr(spec, name))
+                 for name in ("max_overhead", "budget")
+                 if getattr(spec, name) is not None)
     known = inspect.signature(memory_optimize).parameters
-    started = time.perf_counter()
+    started, cpu_before = time.perf_counter(), time.process_time()
     report = memory_optimize(case.main, **{key: hints[key] for key in hints if key in known})
-    seconds = time.perf_counter() - started
-    return Prediction(changed=bool(report.changed),
-                      peak_bytes_before=int(report.peak_bytes_before),
-                      peak_bytes_after=int(report.peak_bytes_after),
-                      lower_bound_bytes=int(report.lower_bound_bytes),
-                      planning_seconds=seconds)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_before
+    again = report.recompute
+    return Prediction(
+        changed=bool(report.changed),
+        peak_bytes_before=int(report.peak_bytes_before),
+        peak_bytes_after=int(report.peak_bytes_after),
+        lower_bound_bytes=int(report.lower_bound_bytes),
+        planning_seconds=seconds,
+        planning_cpu_seconds=cpu,
+        clones=again.clones if again else 0,
+        overhead=again.extra_seconds / again.step_seconds if again else 0.0,
+        curve=tuple(
+            (peak, extra / again.step_seconds) for peak, extra in again.curve) if again else ())
 
 
 def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:

@@ -117,7 +117,9 @@ def reference_key(spec: Spec) -> Spec:
                    collection=True,
                    executor="default",
                    level=0,
-                   recompute=None)
+                   recompute=None,
+                   max_overhead=None,
+                   budget=None)
 
 
 def summarize(spec: Spec, results: Sequence[Result], reference: Result) -> Summary:

@@ -35,6 +35,9 @@ class Spec:
     level: int = 0
     # memory_optimize's `recompute`, `off` for False; None leaves its default.
     recompute: Optional[str] = None
+    # memory_optimize's `max_overhead` and `budget`; None leaves its default.
+    max_overhead: Optional[float] = None
+    budget: Optional[int] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """JSON-ready; the options as an object."""
@@ -61,6 +64,17 @@ class Prediction:
     peak_bytes_after: int
     lower_bound_bytes: int
     planning_seconds: float
+    # CPU time, which other processes on the machine do not add to.
+    planning_cpu_seconds: float = 0.0
+    clones: int = 0
+    # Predicted extra time of a step, as a share of it; and (peak bytes, the same) of all plans there were.
+    overhead: float = 0.0
+    curve: Tuple[Tuple[int, float], ...] = ()
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Prediction:
+        """The inverse of asdict."""
+        return Prediction(**{**values, "curve": tuple(map(tuple, values["curve"]))})
 
 
 @dataclass(frozen=True)
@@ -105,5 +119,5 @@ class Result:
         known["peak_bytes"] = tuple(values["peak_bytes"])
         known["step_seconds"] = tuple(values["step_seconds"])
         if values["prediction"] is not None:
-            known["prediction"] = Prediction(**values["prediction"])
+            known["prediction"] = Prediction.from_dict(values["prediction"])
         return Result(**known)

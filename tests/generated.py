@@ -41,6 +41,8 @@ class Recipe:
     level: int
     skip_grads: bool
     mode: Mode
+    # None for recompute='auto', 0 for 'max', else a budget: so far from the lowest peak to the given one.
+    room: Optional[float] = None
 
     def kinds(self) -> List[str]:
         return [kind for step in self.steps for kind in _kinds(step)]
@@ -356,6 +358,7 @@ def recipes(draw: Callable[[st.SearchStrategy], Any], with_loop: bool = False) -
         level=draw(st.integers(0, 1)),
         skip_grads=draw(st.booleans()),
         mode=draw(st.sampled_from(WITHOUT_INPLACE)),
+        room=draw(st.sampled_from((None, 0.0, 0.0, 0.3))),
     )
 
 

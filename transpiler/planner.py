@@ -17,11 +17,12 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
+from transpiler.passes.prompt import hand_on_or_release, release_surely
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.schedule import schedule, updates_early_in_main
+from transpiler.passes.sums import sum_early
 
 Pass = Callable[[Graph, PassContext], Graph]
 NamedPass = Tuple[str, Pass]
@@ -38,6 +39,8 @@ _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', hand_on_or_release)
+_SURE: NamedPass = ('sure release', release_surely)
+_SUMS: NamedPass = ('sums early', sum_early)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MOST_NAMED = 8
@@ -122,15 +125,21 @@ def plan(graph: Graph,
     """
     runner = _Runner(graph, model, dims, options)
     best = runner.run(())
-    for sequence in sequences:
+    sums = runner.run(_allowed_sums(sequences)).steps
+    for sequence in (sums + sequence for sequence in sequences):
         if runner.may_help(sequence):
             candidate = runner.run(sequence)
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
+    if sums:
+        candidate = runner.run([step for step in best.steps if step not in sums])
+        best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
     best = _fit(runner, best, options, sequences)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
+        if options.budget is not None and best.held:
+            best = _make_sure(runner, best, options.budget)
     return best
 
 
@@ -144,7 +153,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
     allowed = {step for sequence in sequences for step in sequence}
     bases: Dict[int, Plan] = {}
     if {_SCHEDULE, _RECOMPUTE} <= allowed:
-        loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
+        loops = runner.run(_allowed_sums(sequences)).steps
+        loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
     fitter = Fitter(list(bases.values()), best, runner.context, options.budget is not None)
@@ -155,6 +165,10 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         lowest = fitter.lowest()
         raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
     return fitting
+
+
+def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
+    return (_SUMS,) if any(_SCHEDULE in sequence for sequence in sequences) else ()
 
 
 def _over_budget(lowest: Plan, budget: int) -> str:
@@ -194,6 +208,13 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
 def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     """Inner regions with ops that only the place where they stand orders."""
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
+
+
+def _make_sure(runner: _Runner, best: Plan, budget: int) -> Plan:
+    """Keeps to the budget without the help of the runtime's collector, which may be late."""
+    candidate = runner.run((_SURE,), best)
+    fits = candidate.after.peak_bytes <= budget
+    return replace(candidate, held=best.held) if fits else best
 
 
 class _Runner:

@@ -14,6 +14,7 @@ Nothing here is shared with the passes but `ir`, and what `analysis` knows of co
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tuple
 
 from transpiler.analysis.counters import Counter, mirrored_counters
@@ -38,7 +39,7 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """
     _check_ops(old, new, origins)
     before = _Run(old, {op.id: op.id for op in old.ops})
-    after = _Run(new, origins, frozenset(v.name for v in old.values))
+    after = _Run(new, origins, frozenset(v.name for v in old.values), _parts(old, new, origins))
     _check_reads(old, before.seen, after.seen)
     _check_protected(old, new, before, after)
 
@@ -46,12 +47,16 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
 class _Run:
     """One abstract execution: what each read sees, what each cell holds at the end, who wrote what."""
 
-    def __init__(self,
-                 graph: Graph,
-                 origins: Mapping[int, int],
-                 known: Optional[FrozenSet[str]] = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        origins: Mapping[int, int],
+        known: Optional[FrozenSet[str]] = None,
+        parts: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         self._graph = graph
         self._origins = origins
+        self._parts = parts  # terms of the whole sum, by op that adds one of them
         self._known = known  # names of the old program; None while that is the one that runs
         self.seen: Observations = {}
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
@@ -130,6 +135,9 @@ class _Run:
             self._added(op, cells)
             return
         origin = self._origins[op.id]
+        if op.id in self._parts:
+            self._add_term(op, cells)
+            return
         scratch = self._scratch_state(op, cells)
         for position, value in enumerate(op.operands):
             if value >= 0 and position not in scratch:
@@ -166,6 +174,22 @@ class _Run:
     def _is_scratch(self, definition: Definition) -> bool:
         return definition[0] == 'scratch' or (definition[0] == 'initial' and
                                               definition[1] not in self._known)
+
+    def _add_term(self, op: Op, cells: Cells) -> None:
+        """A sum of two that stands for a step of a longer one from left to right. ('partial', sum, n): its first n terms."""
+        origin, count = self._origins[op.id], self._parts[op.id]
+        total, term = (self.held(cells, v) for v in op.operands)
+        done = next(iter(total)) if len(total) == 1 else ()
+        number = done[2] if done[:2] == ('partial', origin) else 1
+        if number == 1:
+            self._observe((origin, 0), total)
+        self._observe((origin, number), term)
+        whole = number + 1 == count
+        definition = (origin, 0) if whole else ('partial', origin, number + 1)
+        storage = self._graph.values[op.results[0]].storage
+        self._clobber_partners(op, 0, cells)
+        cells[storage] = frozenset({definition})
+        self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
 
     def _release(self, op: Op, cells: Cells) -> None:
         """The data is gone; what it was tells readers of the shape apart."""
@@ -255,6 +279,9 @@ def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
     for op in (op for op in new.walk() if op.id in origins and op.kind not in _ADDED):
         source = old.ops[origins[op.id]]
+        if _is_part(source, op):
+            _check_part(new, op)
+            continue
         if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
                                                             len(source.results)):
             raise VerificationError(
@@ -269,6 +296,26 @@ def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _parts(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, int]:
+    """Terms of the sum of `old`, by op of `new` that does one step of it."""
+    ops = (op for op in new.ops if op.id in origins and _is_part(old.ops[origins[op.id]], op))
+    return {op.id: len(old.ops[origins[op.id]].operands) for op in ops}
+
+
+def _is_part(source: Op, op: Op) -> bool:
+    return (source.facts.left_fold and op.facts.left_fold and op.kind == source.kind and
+            2 == len(op.operands) < len(source.operands) and
+            len(op.results) == len(source.results) == 1 and min(op.operands + op.results) >= 0)
+
+
+def _check_part(new: Graph, op: Op) -> None:
+    """One step of a sum writes to memory that it does not read, or bears to."""
+    total, term, result = (_storage(new, v) for v in op.operands + op.results)
+    may = (0, 0) in op.facts.in_place and op.facts.same_name
+    if result == term or total == term or (result == total and not may):
+        raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
 
 
 def _check_region_pairs(old: Graph, new: Graph) -> None:

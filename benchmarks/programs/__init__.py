@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Mapping
 
-from benchmarks.programs import loops, recurrent, simple, transformer, translation, vision
+from benchmarks.programs import loops, mirroring, recurrent, simple, transformer, translation, vision
 from benchmarks.programs.case import OPTIMIZERS, Case, Options
 
 Builder = Callable[[Options], Case]
@@ -16,10 +16,16 @@ PROGRAMS: Mapping[str, Builder] = MappingProxyType({
         name: partial(vision.classifier, name) for name in vision.NETWORKS
     },
     "transformer": transformer.transformer,
+    "transformer_gelu": transformer.transformer_gelu,
     "bert": transformer.bert,
     "lstm": recurrent.lstm,
     "gru": recurrent.gru,
     "fc_chain": simple.fc_chain,
+    "rnn_cell": mirroring.rnn_cell,
+    "attention_steps": mirroring.attention_steps,
+    "tanh_product": mirroring.tanh_product,
+    "tanh_chain": mirroring.tanh_chain,
+    "nmt": mirroring.nmt,
     "wide": simple.wide,
     "loop": loops.loop,
     "gru_loop": loops.gru_loop,

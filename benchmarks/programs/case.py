@@ -9,6 +9,8 @@ import numpy as np
 import paddle
 from paddle import static
 
+from benchmarks.programs.checkpoints import minimize_with_checkpoints
+
 Feed = Dict[str, np.ndarray]
 
 
@@ -28,6 +30,8 @@ class Options:
     vocabulary: Optional[int] = None
     trip_count: Optional[int] = None
     dropout: Optional[float] = None
+    # Paddle's RecomputeOptimizer in place of memory_optimize, with about sqrt(ops) checkpoints.
+    checkpoints: bool = False
     seed: int = 7
 
 
@@ -106,7 +110,11 @@ class Draft:
         if options.inference:
             main = main.clone(for_test=True)
         else:
-            make_optimizer(options.optimizer).minimize(loss)
+            optimizer = make_optimizer(options.optimizer)
+            if options.checkpoints:
+                minimize_with_checkpoints(optimizer, loss)
+            else:
+                optimizer.minimize(loss)
         fetched = outputs if options.inference else [loss]
         draws = tuple(self._draws)
 

@@ -44,11 +44,20 @@ def _positions(draft: Draft, sizes: Sizes) -> Any:
 
 def transformer(options: Options) -> Case:
     """Encoder of 6 layers, batch 8, length 64, width 256, dropout on, mean pooling, 10 classes."""
-    sizes = _sizes(options, Sizes(64, 256, 4, 6, 1000, 0.1))
+    return _classifier(options, _sizes(options, Sizes(64, 256, 4, 6, 1000, 0.1)), "relu")
+
+
+def transformer_gelu(options: Options) -> Case:
+    """The same with GELU, 8 heads, length 128 and width 512."""
+    return _classifier(options, _sizes(options, Sizes(128, 512, 8, 6, 1000, 0.1)), "gelu")
+
+
+def _classifier(options: Options, sizes: Sizes, activation: str) -> Case:
     with drafting(options, batch_size=8) as draft:
         batch = draft.batch_size
         tokens = draft.integers("tokens", [batch, sizes.length], below=sizes.vocabulary)
-        embedding, encoder = nn.Embedding(sizes.vocabulary, sizes.width), _encoder(sizes, "relu")
+        embedding, encoder = nn.Embedding(sizes.vocabulary,
+                                          sizes.width), _encoder(sizes, activation)
         head = nn.Linear(sizes.width, pick(options.classes, 10))
         if options.inference:
             encoder.eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Dict, Iterable, Mapping, Tuple, Union
+from typing import Dict, Iterable, Mapping, Optional, Tuple, Union
 
 Number = Union[int, Fraction]
 # A monomial is a sorted tuple of (dim, power); the empty tuple is the constant term.
@@ -19,13 +19,14 @@ class Size:
     `a >= b` nor `b >= a` may hold.
     """
 
-    __slots__ = ('_terms',)
+    __slots__ = ('_terms', '_hash')
 
     def __init__(self, terms: Mapping[Monomial, Number] = ()) -> None:
         kept = {m: _plain(c) for m, c in dict(terms).items() if c}
         if any(c < 0 for c in kept.values()):
             raise ValueError(f'a size has no negative terms: {kept}')
         self._terms: Dict[Monomial, Number] = kept
+        self._hash: Optional[int] = None
 
     @classmethod
     def of(cls, value: Union[Number, Size]) -> Size:
@@ -94,12 +95,16 @@ class Size:
         return Size.of(other) >= self
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, (int, Fraction, Size)):
             return NotImplemented
         return self._terms == Size.of(other)._terms
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._terms.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self._terms.items()))
+        return self._hash
 
     def __bool__(self) -> bool:
         return bool(self._terms)

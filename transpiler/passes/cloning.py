@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Dict, Sequence
 
 from transpiler.ir import Graph, Op
 
@@ -13,10 +13,12 @@ class Cloner:
     A clone belongs to the backward part of the program, whatever its origin does.
     """
 
-    def __init__(self, graph: Graph, region: int) -> None:
+    def __init__(self, graph: Graph, region: int, suffix: str = '@REBUILT') -> None:
         self._graph = graph
         self._region = region
+        self._suffix = suffix
         self._names = {v.name for v in graph.values}
+        self._used: Dict[str, int] = {}  # last number by name without it
 
     def value(self, like: int) -> int:
         """A new value that looks like `like`."""
@@ -36,10 +38,11 @@ class Cloner:
         return clone.id
 
     def _fresh_name(self, value: int) -> str:
-        name = stem = f'{self._graph.values[value].name}@REBUILT'
-        number = 0
+        name = stem = self._graph.values[value].name + self._suffix
+        number = self._used.get(stem, 0)
         while name in self._names:
             number += 1
             name = f'{stem}{number}'
         self._names.add(name)
+        self._used[stem] = number
         return name

@@ -23,6 +23,8 @@ from transpiler.passes.release import add_op, guards, last_uses
 _SAME_PEAK = 1.01
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
+# A budget is not broken by what is smaller than this share of the peak.
+_SMALL = 1 / 256
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
@@ -30,7 +32,30 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     left, and would raise the peak if it were freed late, is released at once."""
     alone = never_shared(graph, spans(graph))
     _share_in_inner_regions(graph, context, alone)
-    _release_promptly(graph, context, alone)
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    found = spans(graph)
+    late = _raised_by_a_late_collector(graph, timeline)
+    for region in graph.regions:
+        dying = _dying(graph, region, timeline, found, alone)
+        if region.id:
+            _release_in_inner_region(graph, region, dying, timeline)
+        else:
+            _release_in_main_region(graph, {at: v for at, v in dying.items() if at + 1 in late})
+    return graph
+
+
+def release_surely(graph: Graph, context: PassContext) -> Graph:
+    """Releases whatever is large where it ends: on a busy machine the collector is any number of ops late."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    least = timeline.peak_bytes * _SMALL
+    found = spans(graph)
+    dying = _dying(graph, graph.regions[0], timeline, found, never_shared(graph, found))
+    _release_in_main_region(
+        graph, {
+            at: values
+            for at, values in dying.items()
+            if any(_bytes(graph, v, timeline) >= least for v in values)
+        })
     return graph
 
 
@@ -54,31 +79,27 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
             region.ops.append(op)
 
 
-def _release_promptly(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
-    found = spans(graph)
-    for region in graph.regions:
-        ending = {
-            l.storages[-1]: l.last
-            for l in timeline.lifetimes.by_region[region.id].values()
-            if not l.kept
-        }
-        dying = {
-            at: [v for v in values if ending.get(graph.values[v].storage) == at]
-            for at, values in last_uses(graph, region.id, found, alone).items()
-        }
-        if region.id:
-            _release_in_inner_region(graph, region, dying, timeline)
-        else:
-            _release_in_main_region(graph, dying, _raised_by_a_late_collector(graph, timeline))
+def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Span],
+           alone: Dict[int, str]) -> Dict[int, List[int]]:
+    """What the collector would free after each op of `region`, by position."""
+    ending = {
+        l.storages[-1]: l.last
+        for l in timeline.lifetimes.by_region[region.id].values()
+        if not l.kept
+    }
+    return {
+        at: [v for v in values if ending.get(graph.values[v].storage) == at]
+        for at, values in last_uses(graph, region.id, found, alone).items()
+    }
 
 
-def _release_in_main_region(graph: Graph, dying: Dict[int, List[int]], late: Set[int]) -> None:
+def _release_in_main_region(graph: Graph, dying: Dict[int, List[int]]) -> None:
+    """Adds RELEASE ops for `dying`; after the last op they would be of no use."""
     region = graph.regions[0]
     old_ops, region.ops = region.ops, []
     for at, op in enumerate(old_ops):
         region.ops.append(op)
-        if at + 1 in late and dying.get(at):
+        if dying.get(at) and at + 1 < len(old_ops):
             order = guards(graph, graph.ops[old_ops[at + 1]], dying[at])
             add_op(graph, 0, RELEASE, order, tuple(dying[at]))
 

@@ -78,6 +78,10 @@ class _Emitter:
         self._graph = graph
         self._names = storage_names(graph)
         self._shape_read_later = _shape_read_later(graph)
+        self._declarations = {
+            (region, v.name): v for block, region in program.block_regions.items()
+            for v in program.message.blocks[block].vars
+        }
 
     def run(self) -> EmittedProgram:
         message = framework_pb2.ProgramDesc()
@@ -136,8 +140,7 @@ class _Emitter:
 
     def _declaration(self, value: int) -> framework_pb2.VarDesc:
         original = self._program.graph.values[value]
-        block = next(b for b, r in self._program.block_regions.items() if r == original.region)
-        return next(v for v in self._program.message.blocks[block].vars if v.name == original.name)
+        return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op) -> framework_pb2.OpDesc:
         if op.kind == RELEASE:
@@ -148,6 +151,9 @@ class _Emitter:
             return self._emit_uncopied(op)
         desc = framework_pb2.OpDesc()
         desc.CopyFrom(self._program.descs[op.origin])
+        if op.facts.left_fold:
+            # A part of a sum has fewer terms; which ones is for the names to say.
+            del desc.inputs[0].arguments[len(op.operands):]
         self._rename(desc.inputs, iter(op.operands))
         self._rename(desc.outputs, iter(op.results))
         if op.backward and op.id != op.origin:

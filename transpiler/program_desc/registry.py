@@ -42,7 +42,7 @@ _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
-_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float]
+_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float, bool]
 
 
 class OpRegistry:
@@ -64,7 +64,7 @@ class OpRegistry:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
         signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
                      tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc),
-                     _adds(desc))
+                     _adds(desc), _folds(desc))
         if signature not in self._cache:
             self._cache[signature] = self._ask(desc)
         return self._cache[signature]
@@ -86,7 +86,8 @@ class OpRegistry:
                        shape_only=_shape_only_positions(desc),
                        unread=_unread_positions(desc),
                        updates=_updates(desc),
-                       adds=_adds(desc))
+                       adds=_adds(desc),
+                       left_fold=_folds(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -134,6 +135,16 @@ def _adds(desc: framework_pb2.OpDesc) -> float:
     if desc.type != 'increment':
         return 0.0
     return next((a.f for a in desc.attrs if a.name == 'step'), 1.0)
+
+
+def _folds(desc: framework_pb2.OpDesc) -> bool:
+    """Whether the kernel adds its operands from left to right, starting with the sum of the first two.
+
+    Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
+    """
+    elsewhere = core.is_compiled_with_cuda() or core.is_compiled_with_xpu()
+    return (desc.type == 'sum' and not elsewhere and
+            not any(a.b for a in desc.attrs if a.name == 'use_mkldnn'))
 
 
 def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:

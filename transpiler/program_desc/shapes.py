@@ -67,12 +67,17 @@ def infer_shapes(serialized: bytes) -> Shapes:
     small = [
         (value, _probe(serialized, seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
     ]
-    return {
-        key:
-            _fit(base.shapes[key], {
+    fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
+    found: Shapes = {}
+    for key in declared:
+        seen = (base.shapes[key], *(p.shapes[key] for p in doubled.values()),
+                *(p.shapes[key] for _, p in small))
+        if seen not in fitted:
+            fitted[seen] = _fit(base.shapes[key], {
                 s: p.shapes[key] for s, p in doubled.items()
-            }, [(value, probe.shapes[key]) for value, probe in small]) for key in declared
-    }
+            }, [(value, probe.shapes[key]) for value, probe in small])
+        found[key] = fitted[seen]
+    return found
 
 
 def _merged(symbols: Sequence[str], base: _Probe, doubled: Mapping[str, _Probe]) -> Dict[str, str]:

@@ -16,9 +16,9 @@ from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step, fixed_bytes, profile
 
 # More than this and the model (clones * backward ops * cells) is too large to be solved in a moment.
-_MOST_VARIABLES = 20_000
+_MOST_VARIABLES = 4_000
 # Work, not wall time: the same program gets the same plan on every machine. A unit is about a second.
-_DETERMINISTIC_TIME = 1.0
+_DETERMINISTIC_TIME = 0.5
 _NANOSECONDS = 1e9
 
 _Key = Tuple[int, int]  # (position of the backward op, clone or backward op itself)

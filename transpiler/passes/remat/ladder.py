@@ -17,7 +17,7 @@ from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouc
 _LEAST = 0.04
 _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
-_MOST_PROOFS = 8
+_MOST_PROOFS = 4
 _DISTANCE_POWERS = (1.0, 0.0)
 
 
