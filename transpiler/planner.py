@@ -134,7 +134,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         return best
     allowed = {step for sequence in sequences for step in sequence}
     bases: Dict[int, Plan] = {}
-    if {_SCHEDULE, _RECOMPUTE} <= allowed:
+    gains = runner.context.model is RuntimeModel.COLLECTING and bool(options.recompute)
+    if gains and {_SCHEDULE, _RECOMPUTE} <= allowed:
         loops = tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}

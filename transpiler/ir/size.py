@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Dict, Iterable, Mapping, Tuple, Union
+from typing import Dict, Iterable, Mapping, Optional, Tuple, Union
 
 Number = Union[int, Fraction]
 # A monomial is a sorted tuple of (dim, power); the empty tuple is the constant term.
@@ -19,13 +19,14 @@ class Size:
     `a >= b` nor `b >= a` may hold.
     """
 
-    __slots__ = ('_terms',)
+    __slots__ = ('_terms', '_hash')
 
     def __init__(self, terms: Mapping[Monomial, Number] = ()) -> None:
         kept = {m: _plain(c) for m, c in dict(terms).items() if c}
         if any(c < 0 for c in kept.values()):
             raise ValueError(f'a size has no negative terms: {kept}')
         self._terms: Dict[Monomial, Number] = kept
+        self._hash: Optional[int] = None
 
     @classmethod
     def of(cls, value: Union[Number, Size]) -> Size:
@@ -83,8 +84,13 @@ class Size:
 
     def __ge__(self, other: Union[Number, Size]) -> bool:
         """True only if proved: `self - other`, written in dims minus one, has no negative term."""
+        other = Size.of(other)
+        if all(c <= self._terms.get(m, 0) for m, c in other._terms.items()):
+            return True
+        if len(self._terms) == 1 and self._terms.keys() == other._terms.keys():
+            return False
         difference: Dict[Monomial, Number] = {}
-        for sign, size in ((1, self), (-1, Size.of(other))):
+        for sign, size in ((1, self), (-1, other)):
             for monomial, coefficient in size._terms.items():
                 for shifted, factor in _shift(monomial).items():
                     difference[shifted] = difference.get(shifted, 0) + sign * coefficient * factor
@@ -94,12 +100,16 @@ class Size:
         return Size.of(other) >= self
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, (int, Fraction, Size)):
             return NotImplemented
         return self._terms == Size.of(other)._terms
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._terms.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self._terms.items()))
+        return self._hash
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -119,6 +129,8 @@ def _plain(coefficient: Number) -> Number:
 
 
 def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
     powers = dict(a)
     for name, power in b:
         powers[name] = powers.get(name, 0) + power

@@ -24,9 +24,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                             'used together with a tensor array or rank table'),
                            (_linked(graph),
                             'passed between a loop or branch and its gradient by name'),
-                           (_carry_lod(graph),
-                            'may carry LoD at run time'), (ControlFlowGraph(graph).carried(),
-                                                           'carried from one trip to the next')):
+                           (_carry_lod(graph), 'may carry LoD at run time'),
+                           (_carried(graph), 'carried from one trip to the next')):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():
@@ -95,6 +94,10 @@ def _beside_arrays(graph: Graph) -> Set[int]:
 def _linked(graph: Graph) -> Set[int]:
     arguments = {inner for r in graph.regions for _, inner in r.arguments}
     return arguments | {inner for r in graph.regions for inner, _ in r.results}
+
+
+def _carried(graph: Graph) -> FrozenSet[int]:
+    return ControlFlowGraph(graph).carried() if len(graph.regions) > 1 else frozenset()
 
 
 def _carry_lod(graph: Graph) -> Set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Callable, Dict, Hashable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Hashable, List, Mapping, Optional, Set, Tuple
 
 from transpiler.ir import Size
 
@@ -95,15 +95,17 @@ class MemoryPool:
     def _find(self, free: List[Tuple[int, int, _Free]], size: Size, needed: int,
               open_to: Callable[[_Free], bool]) -> Tuple[Optional[int], Optional[str]]:
         start = bisect.bisect_left(free, (needed,))
+        refused: Set[Size] = set()  # many storages have one size: it is compared once
         for index in range(start, len(free)):
             entry = free[index][2]
-            if not open_to(entry):
-                continue
             has = self._sizes[entry.storage]
+            if has in refused or not open_to(entry):
+                continue
             if has == size:
                 return index, SAME
             if has >= size:
                 return index, LARGER
+            refused.add(has)
         if self._level >= 1:
             for index in range(start - 1, -1, -1):
                 if open_to(free[index][2]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -60,19 +60,22 @@ def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
     return message
 
 
-def import_program(
-    serialized: bytes, fetched: Iterable[str] = (), skipped: Iterable[str] = ()) -> ImportedProgram:
+def import_program(serialized: bytes,
+                   fetched: Iterable[str] = (),
+                   skipped: Iterable[str] = (),
+                   infer: Callable[[bytes], Shapes] = infer_shapes) -> ImportedProgram:
     """The graph of a serialized ProgramDesc.
 
     Args:
         serialized: the message, as `Program.desc.serialize_to_string()` gives it.
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
+        infer: gives the shapes, which takes most of the time.
     """
     message = parse(serialized)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
-    importer = _Importer(message, infer_shapes(serialized), frozenset(fetched), frozenset(skipped))
+    importer = _Importer(message, infer(serialized), frozenset(fetched), frozenset(skipped))
     return replace(importer.run(), pinned_blocks=pinned)
 
 
@@ -87,6 +90,7 @@ class _Importer:
         self._graph = Graph()
         self._registry = OpRegistry()
         self._descs: Dict[int, framework_pb2.OpDesc] = {}
+        self._sizes: Dict[Tuple[Tuple[Size, ...], int], Size] = {}
         self._regions: Dict[int, int] = {}
         self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
         self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
@@ -119,9 +123,15 @@ class _Importer:
             value.lod_level = variable.type.lod_tensor.lod_level
             value.shape = self._shapes.get((index, variable.name))
             if value.shape is not None:
-                value.size = Size.product(value.shape) * core.size_of_dtype(
-                    core.VarDesc.VarType(tensor.data_type))
+                value.size = self._size(value.shape, tensor.data_type)
         return value
+
+    def _size(self, shape: Tuple[Size, ...], data_type: int) -> Size:
+        key = (shape, data_type)
+        if key not in self._sizes:
+            self._sizes[key] = Size.product(shape) * core.size_of_dtype(
+                core.VarDesc.VarType(data_type))
+        return self._sizes[key]
 
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
