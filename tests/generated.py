@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import paddle
 import paddle.nn.functional as F
-from hypothesis import HealthCheck, Phase, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.harness import (Case, Mode, WITHOUT_INPLACE, assert_same_bytes, new_programs, run_case)
@@ -358,7 +359,7 @@ def recipes(draw: Callable[[st.SearchStrategy], Any], with_loop: bool = False) -
     )
 
 
-def every(count: int) -> Callable[[Callable], Callable]:
+def every(count: int) -> settings:
     """Settings under which a run of the tests draws the same `count` programs each time."""
     return settings(max_examples=count,
                     deadline=None,
@@ -366,6 +367,26 @@ def every(count: int) -> Callable[[Callable], Callable]:
                     database=None,
                     phases=(Phase.explicit, Phase.generate),
                     suppress_health_check=list(HealthCheck))
+
+
+PER_PART = 25
+
+
+def in_parts(count: int) -> Any:
+    """Gives a test the parts of `count` programs one by one, so that more than one process can work on them."""
+    return pytest.mark.parametrize("part", range(count // PER_PART))
+
+
+def each_of(part: int, strategy: st.SearchStrategy, check: Callable[[Recipe], None]) -> None:
+    """Runs `check` on the programs of one part; the same ones each time."""
+
+    @seed(part)
+    @every(PER_PART)
+    @given(strategy)
+    def checked(recipe: Recipe) -> None:
+        check(recipe)
+
+    checked()
 
 
 def drawn(count: int) -> List[Recipe]:
