@@ -117,7 +117,8 @@ def reference_key(spec: Spec) -> Spec:
                    collection=True,
                    executor="default",
                    level=0,
-                   recompute=None)
+                   recompute=None,
+                   watched=False)
 
 
 def summarize(spec: Spec, results: Sequence[Result], reference: Result) -> Summary:

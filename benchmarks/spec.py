@@ -35,6 +35,8 @@ class Spec:
     level: int = 0
     # memory_optimize's `recompute`, `off` for False; None leaves its default.
     recompute: Optional[str] = None
+    # Look at the bytes held all the time as well: see measure.Watcher.
+    watched: bool = False
 
     def to_dict(self) -> Dict[str, Any]:
         """JSON-ready; the options as an object."""
