@@ -9,6 +9,9 @@ from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
 
+# How many ops late the collector may be: a small one does not give it the time to free a large tensor.
+LAG = 2
+
 
 @dataclass(frozen=True)
 class Resident:
@@ -57,12 +60,12 @@ class Timeline:
         return max((point.bytes for point in self.lagging_points()), default=0)
 
     def lagging_points(self) -> Iterator[Point]:
-        """As `points`, if each storage is freed one op late.
+        """As `points`, if each storage is freed LAG ops late.
 
-        Paddle's collector frees in a thread of its own: the next op may allocate before that. A storage whose next
+        Paddle's collector frees in a thread of its own: the next ops may allocate before that. A storage whose next
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        return self._run(self._graph.regions[0], 0, lag=1)
+        return self._run(self._graph.regions[0], 0, lag=LAG)
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""

@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.timeline import LAG, Timeline
 from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import never_shared
@@ -48,7 +48,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
 
 
 def release_promptly(graph: Graph, context: PassContext) -> Graph:
-    """Adds RELEASE ops where a collector that is one op late would raise the peak.
+    """Adds RELEASE ops where a collector that is some ops late would raise the peak.
 
     Paddle's frees in a thread of its own, and loses that race often: what a large op needs then comes on top of what
     the op before it left behind.
@@ -63,7 +63,7 @@ def release_promptly(graph: Graph, context: PassContext) -> Graph:
     for at, op in enumerate(old_ops):
         graph.regions[0].ops.append(op)
         values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
-        if at + 1 in late and values:
+        if values and not late.isdisjoint(range(at + 1, at + 1 + LAG)):
             following = graph.ops[old_ops[at + 1]]
             _add(graph, RELEASE, _guards(graph, following, values), tuple(values))
     return graph
