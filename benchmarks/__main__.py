@@ -49,12 +49,12 @@ def _option_values(optimizer: str, given: Dict[str, Any]) -> Tuple[Tuple[str, An
 
 
 def specs(programs: Sequence[str], optimizers: Sequence[str], kind: str, collection: str,
-          executors: Sequence[str], steps: int, level: int, recompute: Optional[str],
+          executors: Sequence[str], steps: int, level: int, recompute: Optional[str], watched: bool,
           options: Dict[str, Any]) -> List[Spec]:
     """Every combination that was asked for, the plain one of each program first."""
     return [
         Spec(program, _option_values(optimizer, options), optimized, collect, executor, steps,
-             level if optimized else 0, recompute if optimized else None)
+             level if optimized else 0, recompute if optimized else None, watched)
         for program, optimizer, executor, collect, optimized in itertools.product(
             programs, optimizers, executors, COLLECTIONS[collection], KINDS[kind])
     ]
@@ -126,6 +126,10 @@ def size_options(command: Any) -> Any:
 @click.option("--recompute",
               type=click.Choice(("auto", "cheap", "max", "off")),
               help="memory_optimize's recompute.")
+@click.option("--watched",
+              is_flag=True,
+              help="Look at the bytes held all the time too: Paddle's counter misses peaks of the "
+              "default executor. Takes time from the runs.")
 @click.option("--inference", is_flag=True, help="Forward only.")
 @click.option("--static-batch", is_flag=True, help="A concrete batch size in place of -1.")
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True))
@@ -134,7 +138,7 @@ def size_options(command: Any) -> Any:
 @size_options
 def main(programs: Tuple[str, ...], listed: bool, optimizers: Tuple[str, ...], kind: str,
          collection: str, executors: Tuple[str, ...], steps: int, repeat: int, level: int,
-         recompute: Optional[str], out: Optional[Path], **options: Any) -> None:
+         recompute: Optional[str], watched: bool, out: Optional[Path], **options: Any) -> None:
     """Measure PROGRAMS, each figure in a fresh process; `all` names every one of them."""
     if listed or not programs:
         click.echo(listing())
@@ -144,7 +148,7 @@ def main(programs: Tuple[str, ...], listed: bool, optimizers: Tuple[str, ...], k
         for name in names:
             check_name(name)
         wanted = specs(names, optimizers, kind, collection, executors, steps, level, recompute,
-                       options)
+                       watched, options)
         summaries = _measure(wanted, repeat)
     except UnknownProgramError as error:
         raise click.ClickException(str(error)) from error

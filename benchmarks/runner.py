@@ -119,7 +119,8 @@ def reference_key(spec: Spec) -> Spec:
                    level=0,
                    recompute=None,
                    max_overhead=None,
-                   budget=None)
+                   budget=None,
+                   watched=False)
 
 
 def summarize(spec: Spec, results: Sequence[Result], reference: Result) -> Summary:

@@ -38,6 +38,8 @@ class Spec:
     # memory_optimize's `max_overhead` and `budget`; None leaves its default.
     max_overhead: Optional[float] = None
     budget: Optional[int] = None
+    # Look at the bytes held all the time as well: see measure.Watcher.
+    watched: bool = False
 
     def to_dict(self) -> Dict[str, Any]:
         """JSON-ready; the options as an object."""

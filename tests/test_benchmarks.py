@@ -4,7 +4,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import paddle
@@ -98,6 +100,32 @@ def test_two_processes_give_equal_bytes(name):
     assert first.resting_bytes == second.resting_bytes > 0
     assert len(first.peak_bytes) == len(first.step_seconds) == len(first.fetched) == 2
     assert Result.from_dict(json.loads(json.dumps(first.to_dict()))) == first
+
+
+def test_a_watcher_sees_a_peak_that_the_counter_misses():
+    """The counter looks only when a thread holds more than it ever did, and this one did hold more."""
+    paddle.enable_static()
+
+    def hold(count):
+        tensor = paddle.base.core.LoDTensor()
+        tensor._set_dims([count])
+        tensor._alloc_float(paddle.CPUPlace())
+        return tensor
+
+    def hold_and_free(count):
+        hold(count)
+
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        worker.submit(hold_and_free, 2 << 20).result()
+        peaks = measure.Peaks()
+        peaks.start_run()
+        with measure.Watcher() as watcher:
+            held = worker.submit(hold, 1 << 20).result()
+            while watcher.highest < measure.current_bytes():
+                time.sleep(0.001)
+        seen = peaks.above_resting(), peaks.above_resting(watcher.highest)
+        worker.submit(held._clear).result()
+    assert seen == (0, 4 << 20)
 
 
 def test_a_lower_peak_of_a_later_run_is_seen():

@@ -74,8 +74,16 @@ def test_every_merge_of_two_interfering_values_of_real_programs_is_rejected(name
 
 @pytest.mark.parametrize('seed', SEEDS)
 def test_every_further_merge_of_a_valid_plan_that_overlaps_is_rejected(seed: int) -> None:
+    check_further_merges(generated(seed))
+
+
+@pytest.mark.parametrize('name', REAL)
+def test_every_further_merge_of_a_valid_plan_of_a_real_program_is_rejected(name: str) -> None:
+    check_further_merges(real_graph(name))
+
+
+def check_further_merges(graph: Graph) -> None:
     """Mutations of the plan, not of the original: a value joins a storage that has tenants already."""
-    graph = generated(seed)
     plan = planned(graph)
     conflicts = interfering(graph, traces(graph))
     for a, b in same_region_pairs(graph):

@@ -152,7 +152,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         return best
     allowed = {step for sequence in sequences for step in sequence}
     bases: Dict[int, Plan] = {}
-    if {_SCHEDULE, _RECOMPUTE} <= allowed:
+    gains = runner.context.model is RuntimeModel.COLLECTING and bool(options.recompute)
+    if gains and {_SCHEDULE, _RECOMPUTE} <= allowed:
         loops = runner.run(_allowed_sums(sequences)).steps
         loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())

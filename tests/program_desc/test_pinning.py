@@ -144,3 +144,25 @@ def test_parallel_holds_and_moves_nothing() -> None:
     assert kinds(case.main) == order
     assert not is_pinned(parse(case.main.desc.serialize_to_string()), 0)
     assert core.ProgramDesc(case.main.desc.serialize_to_string()).num_blocks() == 1
+
+
+def branches_of_large_values() -> Case:
+    """Eight branches of 16 MB that end in a few bytes each: a small op stands between two large ones."""
+    with new_programs() as (main, startup):
+        x = paddle.static.data('x', [64, 64])
+        large = [paddle.static.nn.fc(x, 65536) for _ in range(8)]
+        ends = paddle.concat([paddle.static.nn.fc(each, 4) for each in large])
+    feed = {'x': np.ones([64, 64], 'float32')}
+    return Case(main, startup, lambda step: feed, [ends.name])
+
+
+def test_large_values_share_memory_where_a_late_collector_would_hold_two() -> None:
+    case = branches_of_large_values()
+    memory_optimize(case.main, fetch_list=list(case.fetch))
+    written = [n for op in case.main.block(0).ops for n in op.output_arg_names]
+    large = [
+        n for n in dict.fromkeys(written)
+        if case.main.block(0).has_var(n) and case.main.block(0).var(n).shape == (64, 65536)
+    ]
+    assert len(large) == 1
+    assert_same_bytes(run_case(branches_of_large_values(), steps=2), run_case(case, steps=2))

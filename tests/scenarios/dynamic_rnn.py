@@ -90,14 +90,21 @@ class DynamicRnn:
 
     def memory_of(self, initial: Variable) -> Variable:
         """A memory that starts from one row a sentence."""
+        return self._memory_from(self._by_rank(initial), initial.shape[-1])
+
+    def static_input(self, whole: Variable) -> Variable:
+        """All of `whole` at each step, for the sentences still running; its LoD shrinks with them."""
+        return self._still_running(self._by_rank(whole), whole.shape[-1])
+
+    def _by_rank(self, values: Variable) -> Variable:
         ordered = self._tensor("float32", self._outer)
         self._outer.append_op(type="reorder_lod_tensor_by_rank",
                               inputs={
-                                  "X": [initial],
+                                  "X": [values],
                                   "RankTable": [self._rank_table]
                               },
                               outputs={"Out": [ordered]})
-        return self._memory_from(ordered, initial.shape[-1])
+        return ordered
 
     def update(self, memory: Variable, new: Variable) -> None:
         self._updates[memory.name] = new
@@ -121,6 +128,11 @@ class DynamicRnn:
                               outputs={"Out": [array]})
         whole = self._read(array, self._step)
         whole.desc.set_shape([-1, width])
+        running = self._still_running(whole, width)
+        self._arrays[running.name] = array
+        return running
+
+    def _still_running(self, whole: Variable, width: int) -> Variable:
         running = self._tensor("float32")
         self._append("shrink_rnn_memory", {
             "X": [whole],
@@ -128,7 +140,6 @@ class DynamicRnn:
             "RankTable": [self._rank_table]
         }, {"Out": [running]})
         running.desc.set_shape([-1, width])
-        self._arrays[running.name] = array
         return running
 
     def _to_array(self, sequence: Variable) -> Variable:
@@ -238,6 +249,25 @@ def initialised_memory(hidden: int = 8) -> Case:
             rnn.update(memory, state)
             rnn.output(state)
         loss = _classify(rnn.results()[0])
+        _sgd(False).minimize(loss)
+    return Case(main, startup, feed_sentences, [loss.name], fresh_executor=True)
+
+
+def static_input_beside_dense_values(hidden: int = 8) -> Case:
+    """Each step pools a LoD input that is whole at every step, and dense values of its size follow: a stale LoD on one of
+    them made the loop's kernels read past its end."""
+    with new_programs() as (main, startup):
+        words = paddle.static.nn.fc(_embedded_words(), hidden)
+        context = paddle.exp(paddle.tanh(words))
+        dense = paddle.tanh(paddle.scale(context, 0.5))
+        rnn = DynamicRnn(words)
+        with rnn.block() as word:
+            memory = rnn.memory(hidden)
+            pooled = paddle.static.nn.sequence_pool(rnn.static_input(context), "sum")
+            state = paddle.tanh(paddle.static.nn.fc([memory, pooled], hidden) + word)
+            rnn.update(memory, state)
+            rnn.output(state)
+        loss = _classify(rnn.results()[0]) + paddle.mean(dense)
         _sgd(False).minimize(loss)
     return Case(main, startup, feed_sentences, [loss.name], fresh_executor=True)
 

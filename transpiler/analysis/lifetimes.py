@@ -232,6 +232,8 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
 
 def largest(sizes: List[Size]) -> Size:
     """The largest of `sizes` if one is proved to be; else a polynomial that is at least each of them."""
+    if len(sizes) == 1:
+        return sizes[0]
     for candidate in sizes:
         if all(candidate >= other for other in sizes):
             return candidate

@@ -9,6 +9,8 @@ from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
 
+# How many ops late the collector may be: a small one does not give it the time to free a large tensor.
+_OPS_LATE = 2
 _INNER_OPS_LATE = 16
 
 
@@ -166,7 +168,7 @@ class Timeline:
 def ops_late(region: Region) -> int:
     """How many ops of `region` the runtime's collector may be behind. In a loop or branch the ops are short, and follow
     each other faster than its thread wakes up."""
-    return _INNER_OPS_LATE if region.parent >= 0 else 1
+    return _INNER_OPS_LATE if region.parent >= 0 else _OPS_LATE
 
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:

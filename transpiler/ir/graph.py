@@ -110,6 +110,7 @@ class Op:
     origin: Optional[int] = -1
     label: str = ''  # where the user made it: a source line, if the program carries one
     backward: bool = False
+    _accesses: Optional[_Accesses] = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.origin == -1:
@@ -117,23 +118,48 @@ class Op:
 
     def reads(self) -> Tuple[int, ...]:
         """Ids of the values it names as inputs, each once."""
-        return tuple(dict.fromkeys(v for v in self.operands if v >= 0))
+        return self._found().reads
 
     def writes(self) -> Tuple[int, ...]:
         """Ids of the values it changes, each once."""
-        if self.kind == UNCOPIED:
-            return ()
-        return tuple(dict.fromkeys(v for v in self.results if v >= 0))
+        return self._found().writes
 
     def shape_reads(self) -> Tuple[int, ...]:
         """Ids of the values of which it reads the shape and never the data."""
-        data = {v for i, v in enumerate(self.operands) if i not in self.facts.shape_only}
+        data = self.data_reads()
         return tuple(v for v in self.reads() if v not in data)
 
     def data_reads(self) -> Tuple[int, ...]:
         """Ids of the values whose data it reads, each once."""
-        data = (v for i, v in enumerate(self.operands) if i not in self.facts.shape_only)
-        return tuple(dict.fromkeys(v for v in data if v >= 0))
+        return self._found().data_reads
+
+    def _found(self) -> _Accesses:
+        """What it touches; asked for so often that it is worked out once."""
+        found = self._accesses
+        if found is None or found.operands is not self.operands or found.results is not self.results:
+            found = self._accesses = _accesses(self)
+        return found
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """`reads`, `writes` and `data_reads` of an op with these operands and results."""
+
+    operands: Tuple[int, ...]
+    results: Tuple[int, ...]
+    reads: Tuple[int, ...]
+    writes: Tuple[int, ...]
+    data_reads: Tuple[int, ...]
+
+
+def _accesses(op: Op) -> _Accesses:
+    operands, results, shape_only = op.operands, op.results, op.facts.shape_only
+    reads = tuple(dict.fromkeys(v for v in operands if v >= 0))
+    data = (v for i, v in enumerate(operands) if v >= 0 and i not in shape_only)
+    return _Accesses(
+        operands, results, reads,
+        () if op.kind == UNCOPIED else tuple(dict.fromkeys(v for v in results if v >= 0)),
+        tuple(dict.fromkeys(data)) if shape_only else reads)
 
 
 @dataclass

@@ -84,8 +84,13 @@ class Size:
 
     def __ge__(self, other: Union[Number, Size]) -> bool:
         """True only if proved: `self - other`, written in dims minus one, has no negative term."""
+        other = Size.of(other)
+        if all(c <= self._terms.get(m, 0) for m, c in other._terms.items()):
+            return True
+        if len(self._terms) == 1 and self._terms.keys() == other._terms.keys():
+            return False
         difference: Dict[Monomial, Number] = {}
-        for sign, size in ((1, self), (-1, Size.of(other))):
+        for sign, size in ((1, self), (-1, other)):
             for monomial, coefficient in size._terms.items():
                 for shifted, factor in _shift(monomial).items():
                     difference[shifted] = difference.get(shifted, 0) + sign * coefficient * factor
@@ -124,6 +129,8 @@ def _plain(coefficient: Number) -> Number:
 
 
 def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
     powers = dict(a)
     for name, power in b:
         powers[name] = powers.get(name, 0) + power

@@ -22,11 +22,10 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
                            (_beside_arrays(graph),
-                            'used together with a tensor array or rank table'), (_linked(graph),
-                                                                                 PASSED_BY_NAME),
-                           (_carry_lod(graph),
-                            'may carry LoD at run time'), (ControlFlowGraph(graph).carried(),
-                                                           'carried from one trip to the next')):
+                            'used together with a tensor array or rank table'),
+                           (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph),
+                                                              'may carry LoD at run time'),
+                           (_carried(graph), 'carried from one trip to the next')):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():
@@ -95,6 +94,10 @@ def _beside_arrays(graph: Graph) -> Set[int]:
 def _linked(graph: Graph) -> Set[int]:
     arguments = {inner for r in graph.regions for _, inner in r.arguments}
     return arguments | {inner for r in graph.regions for inner, _ in r.results}
+
+
+def _carried(graph: Graph) -> FrozenSet[int]:
+    return ControlFlowGraph(graph).carried() if len(graph.regions) > 1 else frozenset()
 
 
 def _carry_lod(graph: Graph) -> Set[int]:

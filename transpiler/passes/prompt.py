@@ -14,7 +14,7 @@ from typing import Dict, Iterator, List, Set, Tuple
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.timeline import Timeline, ops_late
 from transpiler.ir import RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import PASSED_BY_NAME, never_shared
@@ -40,7 +40,13 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
         if region.id:
             _release_in_inner_region(graph, region, dying, timeline)
         else:
-            _release_in_main_region(graph, {at: v for at, v in dying.items() if at + 1 in late})
+            lag = ops_late(region)
+            _release_in_main_region(
+                graph, {
+                    at: values
+                    for at, values in dying.items()
+                    if not late.isdisjoint(range(at + 1, at + 1 + lag))
+                })
     return graph
 
 
@@ -52,9 +58,8 @@ def release_surely(graph: Graph, context: PassContext) -> Graph:
     dying = _dying(graph, graph.regions[0], timeline, found, never_shared(graph, found))
     _release_in_main_region(
         graph, {
-            at: values
-            for at, values in dying.items()
-            if any(_bytes(graph, v, timeline) >= least for v in values)
+            at: values for at, values in dying.items() if any(
+                _bytes(graph, v, timeline) >= least for v in values)
         })
     return graph
 

@@ -40,9 +40,12 @@ class KnownContents:
 
     def follow(self, op: core.OpDesc, block: core.BlockDesc) -> None:
         """Notes what `op` writes, and gives its result the shape that its shape operands say."""
-        if op.type() in _SHAPED:
+        kind = op.type()
+        if kind in _SHAPED:
             self._apply_shape(op, block)
-        rule = self._rules.get(op.type())
+        rule = self._rules.get(kind)
+        if rule is None and not self._known:
+            return
         contents = rule(op, block) if rule else None
         for name in op.output_arg_names():
             self._known.pop(name, None)

@@ -42,7 +42,8 @@ _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
-_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float, bool]
+_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float,
+                   bool]
 
 
 class OpRegistry:

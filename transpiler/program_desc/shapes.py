@@ -29,13 +29,14 @@ _SMALL_PROBES = (1, 12)
 
 VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
+_Declared = Dict[VariableKey, Tuple[int, ...]]
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
 _TENSORS = (core.VarDesc.VarType.LOD_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
 
 
 @dataclass
 class _Probe:
-    """Shapes for one choice of the open dims, and the ops that rejected it."""
+    """Shapes of tensors for one choice of the open dims, and the ops that rejected it."""
 
     shapes: Dict[VariableKey, Tuple[int, ...]]
     failed: FrozenSet[Tuple[int, int]]  # (block, op)
@@ -50,23 +51,22 @@ def infer_shapes(serialized: bytes) -> Shapes:
     declared = _declared(program)
     seeds = _open_inputs(program, declared)
     if not seeds:
-        probe = _probe(serialized, {}, {})
+        probe = _probe(serialized, declared, {}, {})
         return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
     symbols = sorted({s for dims in seeds.values() for s in dims if s})
-    base = _probe(serialized, seeds, dict.fromkeys(symbols, _PROBE))
-    doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
+    base = _probe(serialized, declared, seeds, dict.fromkeys(symbols, _PROBE))
+    doubled = {s: _probe(serialized, declared, seeds, _doubled(symbols, s)) for s in symbols}
     merged = _merged(symbols, base, doubled)
     while len(set(merged.values())) < len(symbols):  # one dim less may show that two others are one
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         symbols = sorted(set(merged.values()))
-        doubled = {s: _probe(serialized, seeds, _doubled(symbols, s)) for s in symbols}
+        doubled = {s: _probe(serialized, declared, seeds, _doubled(symbols, s)) for s in symbols}
         merged = _merged(symbols, base, doubled)
     seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
     symbols = sorted(set(merged.values()))
     doubled = {merged[s]: probe for s, probe in doubled.items()}
-    small = [
-        (value, _probe(serialized, seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
-    ]
+    small = [(value, _probe(serialized, declared, seeds, dict.fromkeys(symbols, value)))
+             for value in _SMALL_PROBES]
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
     for key in declared:
@@ -92,7 +92,7 @@ def _tensor_variables(block: core.BlockDesc) -> List[core.VarDesc]:
     return [v for v in block.all_vars() if v.type() in _TENSORS]
 
 
-def _declared(program: core.ProgramDesc) -> Dict[VariableKey, Tuple[int, ...]]:
+def _declared(program: core.ProgramDesc) -> _Declared:
     return {
         (i, v.name()): tuple(v.shape()) for i in range(program.num_blocks())
         for v in _tensor_variables(program.block(i))
@@ -109,8 +109,7 @@ def _written_names(program: core.ProgramDesc) -> Set[str]:
     return names
 
 
-def _open_inputs(program: core.ProgramDesc, declared: Mapping[VariableKey, Tuple[int,
-                                                                                 ...]]) -> _Seeds:
+def _open_inputs(program: core.ProgramDesc, declared: _Declared) -> _Seeds:
     """For each variable that enters from outside with an open dim, a symbol (or None) per dim."""
     written = _written_names(program)
     seeds = {}
@@ -155,45 +154,51 @@ def is_batch(symbol: str) -> bool:
     return symbol == BATCH or symbol.startswith(f'{BATCH}(')
 
 
-def _probe(serialized: bytes, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
+def _probe(serialized: bytes, declared: _Declared, seeds: _Seeds, dims: Mapping[str,
+                                                                                int]) -> _Probe:
     program = core.ProgramDesc(serialized)
+    entered = {}
     for name, symbols in seeds.items():
         variable = program.block(0).find_var(name.encode())
-        variable.set_shape([dims[s] if s else d for s, d in zip(symbols, variable.shape())])
-    inference = _Inference(program)
+        entered[(0, name)] = tuple(dims[s] if s else d for s, d in zip(symbols, variable.shape()))
+        variable.set_shape(entered[(0, name)])
+    inference = _Inference(program, declared, entered)
     inference.run(0)
-    shapes = {key: inference.largest.get(key, s) for key, s in _declared(program).items()}
+    shapes = {**declared, **entered, **inference.largest}
     return _Probe(shapes, frozenset(inference.failed))
 
 
 class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
-    def __init__(self, program: core.ProgramDesc) -> None:
+    def __init__(self, program: core.ProgramDesc, declared: _Declared, entered: _Declared) -> None:
         self._program = program
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._variables: Dict[VariableKey, core.VarDesc] = {}
+        self._shapes = {**declared, **entered}  # those of all tensors at this moment
         self._contents = KnownContents()
 
     def run(self, index: int) -> None:
         block = self._program.block(index)
         for j in range(block.op_size()):
             op = block.op(j)
-            for name in op.attr_names():
-                if op.attr_type(name) == core.AttrType.BLOCK:
-                    self.run(op._block_attr_id(name))
-            if op.type() == 'share_buffer':  # shares memory; says nothing of shapes
+            kind = op.type()
+            if self._program.num_blocks() > 1:
+                for name in op.attr_names():
+                    if op.attr_type(name) == core.AttrType.BLOCK:
+                        self.run(op._block_attr_id(name))
+            if kind == 'share_buffer':  # shares memory; says nothing of shapes
                 continue
             outputs = self._outputs(op, index)
-            before = [variable.shape() for _, variable in outputs]
             try:
                 op.infer_shape(block)
             except Exception:  # the op rejects the probe: what was declared is all that is known
                 self.failed.add((index, j))
-                for (_, variable), shape in zip(outputs, before):
-                    variable.set_shape(shape)
+                for key, variable in outputs:
+                    variable.set_shape(self._shapes[key])
             self._contents.follow(op, block)
-            if op.type() == 'rnn':
+            if kind == 'rnn':
                 _set_rnn_reserve(op, block)
             for key, variable in outputs:
                 self._note(key, tuple(variable.shape()))
@@ -202,16 +207,19 @@ class _Inference:
         found = []
         for name in op.output_arg_names():
             block = index
-            while block >= 0:
-                variable = self._program.block(block).find_var(name.encode())
-                if variable is not None:
-                    if variable.type() in _TENSORS:
-                        found.append(((block, name), variable))
-                    break
+            while block >= 0 and (block, name) not in self._shapes:
                 block = self._program.block(block).parent
+            if block >= 0:
+                found.append(((block, name), self._variable(block, name)))
         return found
 
+    def _variable(self, block: int, name: str) -> core.VarDesc:
+        if (block, name) not in self._variables:
+            self._variables[(block, name)] = self._program.block(block).find_var(name.encode())
+        return self._variables[(block, name)]
+
     def _note(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        self._shapes[key] = shape
         seen = self.largest.get(key)
         if seen is None or -1 in shape or (-1 not in seen and _elements(shape) > _elements(seen)):
             self.largest[key] = shape
