@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Tuple
 
-from transpiler.analysis.lifetimes import Lifetime, Lifetimes
+from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
 

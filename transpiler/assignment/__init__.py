@@ -27,7 +27,7 @@ from transpiler.assignment.sharing import Sharing
 __all__ = [
     "Assignment", "Block", "CapacityError", "CsvFormatError", "CsvProblem", "Fits", "Flat", "Net",
     "NetOp", "OrderResult", "Packing", "Sharing", "assign", "best_order", "check_order",
-    "critical_path", "heuristics", "live_max_bytes", "live_ranges", "pack", "parallel_safe",
-    "parallel_safe_bound", "predecessors", "read_problem", "sharing_bound", "strategies",
-    "write_solution"
+    "critical_path", "flattened", "heuristics", "live_max_bytes", "live_ranges", "pack",
+    "parallel_safe", "parallel_safe_bound", "predecessors", "read_problem", "sharing_bound",
+    "strategies", "write_solution"
 ]

@@ -13,7 +13,7 @@ for the cut), here with compute time on the arcs and trips as a factor.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, Optional, Set
 
 import networkx
 from networkx.algorithms.flow import preflow_push
