@@ -54,7 +54,7 @@ def specs(programs: Sequence[str], optimizers: Sequence[str], kind: str, collect
     """Every combination that was asked for, the plain one of each program first."""
     return [
         Spec(program, _option_values(optimizer, options), optimized, collect, executor, steps,
-             level if optimized else 0, recompute if optimized else None, watched)
+             level if optimized else 0, recompute if optimized else None, watched=watched)
         for program, optimizer, executor, collect, optimized in itertools.product(
             programs, optimizers, executors, COLLECTIONS[collection], KINDS[kind])
     ]
