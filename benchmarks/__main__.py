@@ -53,8 +53,15 @@ def specs(programs: Sequence[str], optimizers: Sequence[str], kind: str, collect
           options: Dict[str, Any]) -> List[Spec]:
     """Every combination that was asked for, the plain one of each program first."""
     return [
-        Spec(program, _option_values(optimizer, options), optimized, collect, executor, steps,
-             level if optimized else 0, recompute if optimized else None, watched=watched)
+        Spec(program,
+             _option_values(optimizer, options),
+             optimized,
+             collect,
+             executor,
+             steps,
+             level if optimized else 0,
+             recompute if optimized else None,
+             watched=watched)
         for program, optimizer, executor, collect, optimized in itertools.product(
             programs, optimizers, executors, COLLECTIONS[collection], KINDS[kind])
     ]
