@@ -1,0 +1,52 @@
+"""The serving benchmark's table says what was measured, and a difference is never called equal."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.programs import small_options
+from benchmarks.saving import SERVED, save
+from benchmarks.serving import Peak, Row, measure, optimize, table, worst
+from transpiler.offline import Serving
+
+MB = 10**6
+
+
+def peak(first: int, later: int, digest: str = 'a', way: str = 'default') -> Peak:
+    return Peak(way, first * MB, later * MB, digest)
+
+
+def row(**changes) -> Row:
+    whole = Row('net', peak(100, 100), peak(50, 40), peak(60, 40), peak(35, 38), peak(30, 30),
+                peak(20, 20), True)
+    return replace(whole, **changes)
+
+
+def cells(each: Row):
+    return [list(column.cells)[0] for column in table([each]).columns]
+
+
+def test_shares_are_of_the_highest_run_and_of_the_later_runs():
+    shown = cells(row())
+    assert shown[5] == '0.60 / 0.75' and shown[7] == '0.40 / 0.50'
+
+
+def test_different_bytes_are_shown():
+    assert 'DIFFERENT' in cells(row(equal=False))[-1] and cells(row())[-1] == 'equal'
+
+
+def test_the_worst_setting_counts_and_one_that_differs_spoils_the_digest():
+    assert worst([peak(3, 1), peak(1, 2)]).highest == 3 * MB
+    assert worst([peak(3, 1), peak(1, 2)]).later == 2 * MB
+    assert worst([peak(1, 1), peak(1, 1, 'b')]).digest == 'differ'
+
+
+def test_every_model_that_is_served_is_a_benchmark_program():
+    assert all(small_options(name) for name in SERVED)
+
+
+def test_a_saved_model_and_its_optimised_file_are_measured_to_equal_bytes(tmp_path):
+    program = save(tmp_path, 'lstm', small_options('lstm'))
+    feed = str(program) + '.npz'
+    plain = measure(program, feed, (), 2)
+    ours = measure(optimize(program, Serving(release_inputs=True), 2), feed, (), 2)
+    assert ours.digest == plain.digest != 'differ' and ours.highest < plain.highest
