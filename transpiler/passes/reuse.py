@@ -38,7 +38,7 @@ def reuse_storages(graph: Graph, context: PassContext) -> Graph:
 
 
 def reuse_inside(graph: Graph, context: PassContext) -> Graph:
-    """The same for all regions but the main one: there RELEASE ops do better, and cannot reach the others."""
+    """The same for all regions but the main one, where RELEASE ops do better."""
     return _reused(graph, context, range(1, len(graph.regions)))
 
 
