@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
-from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -57,34 +57,41 @@ def release_promptly(graph: Graph, context: PassContext) -> Graph:
     """
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     late = _raised_by_a_late_collector(graph, timeline)
-    return _release_where(graph, timeline, lambda at, values: at + 1 in late)
+    return _release_where(graph, timeline, lambda lifetime: lifetime.last + 1 in late)
 
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Adds RELEASE ops wherever a storage of some size ends: on a busy machine the collector is any number of ops late."""
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     least = timeline.peak_bytes * _SMALL
-
-    def is_large(at: int, values: List[int]) -> bool:
-        sizes = (graph.values[v].size for v in values)
-        return any(s is not None and timeline.evaluate(s) >= least for s in sizes)
-
-    return _release_where(graph, timeline, is_large)
+    return _release_where(graph, timeline, lambda life: timeline.evaluate(life.size) >= least)
 
 
-def _release_where(graph: Graph, timeline: Timeline, wanted: Callable[[int, List[int]],
-                                                                      bool]) -> Graph:
-    """Releases what ends at each op of the main region but the last, where that is `wanted`."""
+def _release_where(graph: Graph, timeline: Timeline, wanted: Callable[[Lifetime], bool]) -> Graph:
+    """Releases what the runtime would collect in the main region, allocation by allocation, where that is `wanted`.
+
+    Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
+    hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
+    would have inserted is written out.
+    """
     found = spans(graph)
     dying = _last_uses(graph, found, never_shared(graph, found))
-    ending = {l.storages[-1]: l.last for l in timeline.lifetimes.by_region[0].values()}
+    may_go = {graph.values[v].storage for values in dying.values() for v in values}
+    chosen = {
+        s for lifetime in timeline.lifetimes.by_region[0].values()
+        if wanted(lifetime) and may_go.issuperset(lifetime.storages) for s in lifetime.storages
+    }
+    shared = _in_place_by_op(graph)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
     for at, op in enumerate(old_ops):
+        values = [v for v in dying.get(at, ()) if graph.values[v].storage in chosen]
+        pairs = [pair for pair in shared.get(op, ()) if pair[0] in values]
+        if pairs:
+            _add(graph, SHARE, *zip(*pairs))
         graph.regions[0].ops.append(op)
-        values = [v for v in dying.get(at, ()) if ending.get(graph.values[v].storage) == at]
-        if values and at + 1 < len(old_ops) and wanted(at, values):
-            following = graph.ops[old_ops[at + 1]]
+        if values:
+            following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
             _add(graph, RELEASE, _guards(graph, following, values), tuple(values))
     return graph
 
