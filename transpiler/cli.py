@@ -85,6 +85,11 @@ def _planning_options(command: Callable) -> Callable:
                      default='auto',
                      show_default=True,
                      help='What may be computed again for gradients.'),
+        click.option('--max-overhead',
+                     type=click.FloatRange(0),
+                     default=0.1,
+                     show_default=True,
+                     help='Share of a step that --recompute auto may cost.'),
         click.option('--level',
                      type=click.IntRange(0, 1),
                      default=0,
@@ -111,7 +116,10 @@ def main() -> None:
 @click.argument('source', metavar='IN')
 @click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.')
-@click.option('--budget', type=ByteSize(), help='Write nothing if parameters and peak need more.')
+@click.option(
+    '--budget',
+    type=ByteSize(),
+    help='The cheapest plan whose parameters and peak fit; nothing is written if none does.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
 @_one_line_errors
@@ -120,7 +128,7 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
     from transpiler.offline import check_budget
     from transpiler.program_desc.files import write_program
-    saved, done = _planned(source, hints)
+    saved, done = _planned(source, hints, budget)
     check_budget(done.report, budget)
     paths = write_program(output, saved, done.serialized, done.replaced, force)
     if trace:
@@ -209,7 +217,7 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 
 
-def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
+def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
     from transpiler.decision import Request
     from transpiler.offline import optimize_saved
@@ -222,9 +230,11 @@ def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
                 f'{saved.path} has no fetch operator: name with --fetch what will be '
                 'fetched')
         request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
-                          hints['trip_count'], hints['runtime'])
+                          hints['trip_count'], hints['runtime'], budget)
         recompute = '' if hints['recompute'] == 'off' else hints['recompute']
-        options = PlanOptions(level=hints['level'], recompute=recompute)
+        options = PlanOptions(level=hints['level'],
+                              recompute=recompute,
+                              max_overhead=hints['max_overhead'])
         return saved, optimize_saved(saved, request, options, hints['onednn'])
 
 

@@ -189,6 +189,12 @@ def test_an_impossible_budget(folder):
     failing(folder, OPTIMIZE + ['--budget', '1KB'], 'no plan fits into 1000 B')
 
 
+def test_a_budget_that_no_plan_of_a_training_program_meets(folder):
+    (folder / 'train.bin').write_bytes(training_program().desc.serialize_to_string())
+    failing(folder, ['optimize', 'train.bin', '-o', 'out', '--fetch', 'loss', '--budget', '100'],
+            'the lowest peak reached is')
+
+
 def test_a_budget_that_is_no_size(folder):
     failing(folder, OPTIMIZE + ['--budget', 'six'], "'six' is no size", code=2)
 

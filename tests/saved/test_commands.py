@@ -115,6 +115,30 @@ def test_a_budget_that_is_enough_is_accepted(folder):
     done(folder, 'optimize', 'tiny', '-o', 'small', '--budget', '6GB')
 
 
+def _training_chain(folder: Path) -> int:
+    """A chain to train in `folder`, as chain.pdmodel; bytes that are not enough without recomputing."""
+    case = build('tanh_chain', small_options('tanh_chain', batch_size=64, width=64, layers=12))
+    (folder / 'chain.pdmodel').write_bytes(case.main.desc.serialize_to_string())
+    given = json.loads(_on_chain(folder, 'report', case.fetch[0], '--json').stdout)
+    return given['resting_bytes'] + given['peak_bytes_before'] // 2
+
+
+def _on_chain(folder: Path, command: str, fetch: str, *more: str):
+    return done(folder, command, 'chain', '--fetch', fetch, '--batch-size', '64', *more)
+
+
+def test_a_budget_makes_a_training_program_compute_again(folder):
+    budget = _training_chain(folder)
+    fetch = build('tanh_chain', small_options('tanh_chain')).fetch[0]
+    report = json.loads(
+        _on_chain(folder, 'optimize', fetch, '-o', 'less', '--budget', str(budget),
+                  '--json').stdout)
+    assert report['resting_bytes'] + report['peak_bytes_after'] <= budget
+    assert report['recompute']['clones'] > 0
+    kept = json.loads(_on_chain(folder, 'report', fetch, '--max-overhead', '0', '--json').stdout)
+    assert kept['recompute'] is None
+
+
 def test_pack_writes_offsets_that_reach_the_bound(folder):
     (folder / 'p.csv').write_text('id,lower,upper,size\na,0,3,4\nb,1,2,4\nc,3,5,8\n')
     assert 'height 8, lower bound 8' in done(folder, 'pack', 'p.csv', '-o', 'q.csv').stdout
