@@ -180,7 +180,7 @@ def optimize(case: Case, spec: Spec) -> Prediction:
 def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
     """Start up, run the steps and watch."""
     executor, scope = static.Executor(paddle.CPUPlace()), static.Scope()
-    runs: List[Tuple[int, float, Tuple[str, ...]]] = []
+    runs: List[Tuple[int, float, float, Tuple[str, ...]]] = []
     with static.scope_guard(scope):
         executor.run(case.startup)
         peaks = Peaks()
@@ -190,11 +190,11 @@ def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
                 executor = static.Executor(paddle.CPUPlace())
             peaks.start_run()
             with Watcher() if spec.watched else contextlib.nullcontext() as watcher:
-                started = time.perf_counter()
+                started, cpu = time.perf_counter(), time.process_time()
                 values = executor.run(case.main, feed=feed, fetch_list=list(case.fetch))
-                seconds = time.perf_counter() - started
+                seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
             peak = peaks.above_resting(watcher.highest if watcher is not None else 0)
-            runs.append((peak, seconds, tuple(digest(each) for each in values)))
+            runs.append((peak, seconds, cpu, tuple(digest(each) for each in values)))
             del values
         return Result(spec=spec,
                       ops=sum(len(block.ops) for block in case.main.blocks),
@@ -203,7 +203,8 @@ def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
                       held_bytes=peaks.held(),
                       max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                       step_seconds=tuple(each[1] for each in runs),
-                      fetched=tuple(each[2] for each in runs),
+                      step_cpu_seconds=tuple(each[2] for each in runs),
+                      fetched=tuple(each[3] for each in runs),
                       state_sha256=state_digest(case.main, scope),
                       prediction=prediction,
                       training=case.training)

@@ -93,6 +93,8 @@ class Result:
     state_sha256: str
     prediction: Optional[Prediction] = None
     training: bool = True
+    # CPU time of all threads, which other processes on the machine do not add to.
+    step_cpu_seconds: Tuple[float, ...] = ()
 
     @property
     def first_peak_bytes(self) -> int:
@@ -120,6 +122,7 @@ class Result:
         known["fetched"] = tuple(tuple(step) for step in values["fetched"])
         known["peak_bytes"] = tuple(values["peak_bytes"])
         known["step_seconds"] = tuple(values["step_seconds"])
+        known["step_cpu_seconds"] = tuple(values["step_cpu_seconds"])
         if values["prediction"] is not None:
             known["prediction"] = Prediction.from_dict(values["prediction"])
         return Result(**known)

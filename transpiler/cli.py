@@ -87,6 +87,11 @@ def _planning_options(command: Callable) -> Callable:
                      default='auto',
                      show_default=True,
                      help='What may be computed again for gradients.'),
+        click.option('--max-overhead',
+                     type=click.FloatRange(0),
+                     default=0.1,
+                     show_default=True,
+                     help='Share of a step that --recompute auto may cost.'),
         click.option('--level',
                      type=click.IntRange(0, 1),
                      default=0,
@@ -118,7 +123,10 @@ def main() -> None:
 @click.argument('source', metavar='IN')
 @click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.')
-@click.option('--budget', type=ByteSize(), help='Write nothing if parameters and peak need more.')
+@click.option(
+    '--budget',
+    type=ByteSize(),
+    help='The cheapest plan whose parameters and peak fit; nothing is written if none does.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
 @_one_line_errors
@@ -231,7 +239,9 @@ def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -
         request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
                           hints['trip_count'], hints['runtime'], budget)
         recompute = '' if hints['recompute'] == 'off' else hints['recompute']
-        options = PlanOptions(level=hints['level'], recompute=recompute)
+        options = PlanOptions(level=hints['level'],
+                              recompute=recompute,
+                              max_overhead=hints['max_overhead'])
         serving = Serving(hints['onednn'], hints['release_inputs'])
         return saved, optimize_saved(saved, request, options, serving)
 

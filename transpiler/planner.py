@@ -178,8 +178,10 @@ def _over_budget(lowest: Plan, budget: int) -> str:
                         f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})'
                         for r in residents)
     op = lowest.graph.ops[lowest.after.peak.op]
+    room = (f'no plan stays below {budget} bytes above resting memory'
+            if budget > 0 else 'parameters and state alone need more than the budget')
     return (
-        f'no plan stays below {budget} bytes above resting memory; the lowest peak reached is '
+        f'{room}; the lowest peak reached is '
         f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
     )
 

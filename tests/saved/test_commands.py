@@ -154,7 +154,7 @@ def test_a_budget_that_is_enough_is_accepted(folder):
 def test_a_training_program_keeps_to_its_budget_by_recomputing(folder):
     """Between what parameters and the lowest peak need and what the plan without recomputing needs."""
     arguments = ('optimize', 'train.bin', '--fetch', 'loss', '--batch-size', '512', '--json')
-    plain = json.loads(done(folder, *arguments, '-o', 'plain', '--recompute', 'off').stdout)
+    plain = json.loads(done(folder, *arguments, '-o', 'plain', '--max-overhead', '0').stdout)
     budget = plain['resting_bytes'] + plain['peak_bytes_after'] - 1
     fitting = json.loads(
         done(folder, *arguments, '-o', 'fitting', '--recompute', 'max', '--budget',

@@ -9,16 +9,16 @@ nothing is left to it that is large enough to matter.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Set, Tuple
 
-from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline, ops_late
 from transpiler.ir import RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import PASSED_BY_NAME, never_shared
-from transpiler.passes.release import add_op, guards, last_uses
+from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 _SAME_PEAK = 1.01
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
@@ -30,23 +30,17 @@ _SMALL = 1 / 256
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
     left, and would raise the peak if it were freed late, is released at once."""
-    alone = never_shared(graph, spans(graph))
-    _share_in_inner_regions(graph, context, alone)
+    _share_in_inner_regions(graph, context, never_shared(graph, spans(graph)))
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     found = spans(graph)
-    late = _raised_by_a_late_collector(graph, timeline)
-    for region in graph.regions:
-        dying = _dying(graph, region, timeline, found, alone)
-        if region.id:
-            _release_in_inner_region(graph, region, dying, timeline)
-        else:
-            lag = ops_late(region)
-            _release_in_main_region(
-                graph, {
-                    at: values
-                    for at, values in dying.items()
-                    if not late.isdisjoint(range(at + 1, at + 1 + lag))
-                })
+    alone = never_shared(graph, found)
+    late, lag = _raised_by_a_late_collector(graph, timeline), ops_late(graph.regions[0])
+    for region in graph.regions[1:]:
+        _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, alone),
+                                 timeline)
+    _release_in_main_region(
+        graph, timeline,
+        lambda lifetime: not late.isdisjoint(range(lifetime.last + 1, lifetime.last + 1 + lag)))
     return graph
 
 
@@ -54,13 +48,8 @@ def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Releases whatever is large where it ends: on a busy machine the collector is any number of ops late."""
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     least = timeline.peak_bytes * _SMALL
-    found = spans(graph)
-    dying = _dying(graph, graph.regions[0], timeline, found, never_shared(graph, found))
-    _release_in_main_region(
-        graph, {
-            at: values for at, values in dying.items() if any(
-                _bytes(graph, v, timeline) >= least for v in values)
-        })
+    _release_in_main_region(graph, timeline,
+                            lambda lifetime: timeline.evaluate(lifetime.size) >= least)
     return graph
 
 
@@ -98,15 +87,34 @@ def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Sp
     }
 
 
-def _release_in_main_region(graph: Graph, dying: Dict[int, List[int]]) -> None:
-    """Adds RELEASE ops for `dying`; after the last op they would be of no use."""
+def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[Lifetime],
+                                                                               bool]) -> None:
+    """Releases what the runtime would collect, allocation by allocation, where that is `wanted`.
+
+    Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
+    hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
+    would have inserted is written out.
+    """
+    found = spans(graph)
+    dying = last_uses(graph, 0, found, never_shared(graph, found))
+    may_go = {graph.values[v].storage for values in dying.values() for v in values}
+    chosen = {
+        s for lifetime in timeline.lifetimes.by_region[0].values()
+        if wanted(lifetime) and may_go.issuperset(lifetime.storages) for s in lifetime.storages
+    }
+    shared = in_place_by_op(graph)
     region = graph.regions[0]
     old_ops, region.ops = region.ops, []
     for at, op in enumerate(old_ops):
+        values = [v for v in dying.get(at, ()) if graph.values[v].storage in chosen]
+        pairs = [pair for pair in shared.get(op, ()) if pair[0] in values]
+        if pairs:
+            operands, results = zip(*pairs)
+            add_op(graph, 0, SHARE, operands, results)
         region.ops.append(op)
-        if dying.get(at) and at + 1 < len(old_ops):
-            order = guards(graph, graph.ops[old_ops[at + 1]], dying[at])
-            add_op(graph, 0, RELEASE, order, tuple(dying[at]))
+        if values:
+            following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
+            add_op(graph, 0, RELEASE, guards(graph, following, values), tuple(values))
 
 
 def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],

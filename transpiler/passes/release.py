@@ -28,7 +28,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     alone = never_shared(graph, found)
     context.left_alone.update(alone)
     dying = last_uses(graph, 0, found, alone)
-    shared = _in_place_by_op(graph)
+    shared = in_place_by_op(graph)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
     for at, op in enumerate(old_ops):
@@ -51,7 +51,7 @@ def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
     graph.new_op(kind, region, operands=operands, results=results, facts=facts, origin=None)
 
 
-def _in_place_by_op(graph: Graph) -> Dict[int, List[Tuple[int, int]]]:
+def in_place_by_op(graph: Graph) -> Dict[int, List[Tuple[int, int]]]:
     """(operand, result) pairs by op, wherever the executor would share a buffer by itself."""
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING).shared:

@@ -1,0 +1,181 @@
+"""What recomputation costs and brings, beside MXNet's mirroring and Paddle's RecomputeOptimizer: `python -m benchmarks.recompute`."""
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.runner import EQUAL, MeasurementError, difference, measure_in_child
+from benchmarks.spec import EXECUTORS, Result, Spec
+
+MIB = 2.0**20
+PIPE_WIDTH = 200
+EVERYTHING = "max"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A program, and what mirroring reached on it: MiB above resting, and its extra time as a share of a step.
+
+    `ours` are options of another size to measure time at, where the first is too long for this machine.
+    """
+    program: str
+    options: Mapping[str, Any]
+    mirrored_mib: Optional[float] = None
+    mirrored_time: Optional[float] = None
+    parameter_gradients_mib: float = 0.0  # that mirroring does not count, and this does
+
+
+def _study(program: str,
+           mirrored: Tuple[Optional[float], Optional[float]] = (None, None),
+           **options: Any) -> Study:
+    return Study(program, MappingProxyType(options), *mirrored)
+
+
+_STEPS = {
+    f"case2-T{steps}":
+        replace(_study("attention_steps", (mib, time), trip_count=steps),
+                parameter_gradients_mib=steps * 4096 * 4 / MIB)
+    for steps, mib, time in ((20, 0.97, 0.69), (50, 2.4, 0.69), (100, 4.0, 0.73))
+}
+STUDIES: Mapping[str, Study] = MappingProxyType({
+    "case1": _study("rnn_cell"),
+    **_STEPS,
+    "case3": _study("tanh_product"),
+    "chain": _study("tanh_chain", (72.0, 1.0)),
+    "transformer": _study("transformer_gelu", (245.0, 0.16)),
+    "transformer-dry": _study("transformer_gelu", (172.0, 0.10), dropout=0.0),
+    "transformer-512": _study("transformer_gelu", length=512),
+    "transformer-512-dry": _study("transformer_gelu", length=512, dropout=0.0),
+    "nmt": _study("nmt", (506.0, 0.079)),
+    "resnet50": _study("resnet50", (1516.0, 0.087), batch_size=32, image_size=224),
+    "resnet50-8": _study("resnet50", (None, 0.087), batch_size=8, image_size=224),
+    "resnet152": _study("resnet152", (2913.0, 0.069), batch_size=32, image_size=224),
+    "resnet152-4": _study("resnet152", (None, 0.069), batch_size=4, image_size=224),
+})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement of a study. `budget` is what was asked for, in bytes with resting memory."""
+    study: str
+    kind: str
+    result: Result
+    plain: Result
+
+    @property
+    def extra(self) -> float:
+        """Extra time of a step, by CPU seconds: other processes on the machine do not add to them."""
+        return min(self.result.step_cpu_seconds) / min(self.plain.step_cpu_seconds) - 1
+
+    @property
+    def meets_budget(self) -> Optional[bool]:
+        budget = self.result.spec.budget
+        return None if budget is None else max(
+            self.result.peak_bytes) + self.result.resting_bytes <= budget
+
+
+def budgets(study: Study, lowest: Result, count: int) -> List[int]:
+    """Bytes above resting: mirroring's own peak, then from the peak as it is down to the least, in equal steps."""
+    said = lowest.prediction
+    least, most = said.peak_bytes_after, said.peak_bytes_before
+    steps = [least + (most - least) * number // count for number in range(count - 1, -1, -1)]
+    goal = study.mirrored_mib
+    return ([int(goal * MIB)] if goal is not None and least <= goal * MIB < most else []) + steps
+
+
+def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool) -> List[Row]:
+    """Untouched, auto, at each budget and, if asked, with RecomputeOptimizer."""
+    study = STUDIES[name]
+    spec = Spec(study.program, tuple(sorted(study.options.items())), executor=executor, steps=steps)
+    plain = measure_in_child(spec)
+    rows = [Row(name, "untouched", plain, plain)]
+
+    def add(kind: str, **changes: Any) -> Result:
+        result = measure_in_child(replace(spec, **changes))
+        rows.append(Row(name, kind, result, plain))
+        return result
+
+    add("auto", optimized=True)
+    lowest = add("max", optimized=True, recompute=EVERYTHING)
+    for budget in budgets(study, lowest, points) if points else ():
+        add(f"budget {budget / MIB:.1f}",
+            optimized=True,
+            recompute=EVERYTHING,
+            budget=budget + plain.resting_bytes)
+    if checkpoints:
+        add("RecomputeOptimizer",
+            options=tuple(sorted({
+                **study.options, "checkpoints": True
+            }.items())))
+    return rows
+
+
+def _cells(row: Row) -> List[str]:
+    result, said, study = row.result, row.result.prediction, STUDIES[row.study]
+    later = min(result.peak_bytes[1:], default=result.peak_bytes[0])
+    most = max(result.peak_bytes)
+    meets = {None: "", True: "met", False: "[bold red]broken[/]"}[row.meets_budget]
+    verdict = difference(row.plain, result)
+    return [
+        row.study, row.kind, f"{result.peak_bytes[0] / MIB:.2f}", f"{later / MIB:.2f}",
+        f"{most / MIB:.2f}", "" if said is None else f"{said.peak_bytes_after / MIB:.2f}",
+        "" if study.mirrored_mib is None else f"{study.mirrored_mib:.2f}",
+        "" if said is None else f"{said.overhead:+.1%}", f"{row.extra:+.1%}",
+        "" if study.mirrored_time is None else f"{study.mirrored_time:+.1%}",
+        "" if said is None else str(said.clones), meets, "" if verdict == EQUAL else verdict,
+        "" if said is None else f"{said.planning_cpu_seconds:.1f}"
+    ]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """All rows; memory in MiB above resting."""
+    result = Table(title="Recomputation: peak above resting in MiB, and extra time of a step",
+                   caption="mirrored: MXNet's figure, which leaves parameter gradients out. Times "
+                   "are CPU seconds of one thread, the least of the runs.")
+    for name in ("case", "kind", "first", "later", "most", "predicted", "mirrored",
+                 "extra predicted", "extra", "mirrored extra", "clones", "budget", "bytes",
+                 "plan s"):
+        result.add_column(name, no_wrap=True)
+    for row in rows:
+        result.add_row(*_cells(row))
+    return result
+
+
+def _plain(row: Row) -> Dict[str, Any]:
+    return {"study": row.study, "kind": row.kind, "extra": row.extra, **row.result.to_dict()}
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--points", type=click.IntRange(0), default=3, show_default=True, help="Budgets.")
+@click.option("--steps", type=click.IntRange(2), default=3, show_default=True)
+@click.option("--executor", type=click.Choice(tuple(EXECUTORS)), default="default")
+@click.option("--checkpoints", is_flag=True, help="RecomputeOptimizer, too.")
+@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
+def main(names: Tuple[str, ...], points: int, steps: int, executor: str, checkpoints: bool,
+         out: Optional[Path]) -> None:
+    """Measure the cases NAMES (all of them if none is given), each figure in a fresh process."""
+    unknown = sorted(set(names) - set(STUDIES))
+    if unknown:
+        raise click.ClickException(f"no case {unknown[0]!r}: choose from {', '.join(STUDIES)}")
+    rows: List[Row] = []
+    for name in names or STUDIES:
+        try:
+            rows += measure(name, points, executor, steps, checkpoints)
+        except MeasurementError as error:
+            click.echo(str(error), err=True)
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
+    if out is not None:
+        out.write_text(json.dumps([_plain(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
