@@ -145,8 +145,9 @@ def state_digest(program: static.Program, scope: Any) -> str:
 
 
 def optimize(case: Case, spec: Spec) -> Prediction:
-    """Run memory_optimize on the case, giving it the hints that this version of it takes."""
-    from transpiler import memory_optimize
+    """Run memory_optimize, or release_memory, on the case with the hints that it takes."""
+    from transpiler import memory_optimize, release_memory
+    rewrite = release_memory if spec.released else memory_optimize
     hints: Dict[str, Any] = {
         "fetch_list": list(case.fetch),
         "batch_size": case.batch_size,
@@ -156,9 +157,9 @@ def optimize(case: Case, spec: Spec) -> Prediction:
         hints["trip_count"] = case.trip_count
     if spec.recompute is not None:
         hints["recompute"] = False if spec.recompute == "off" else spec.recompute
-    known = inspect.signature(memory_optimize).parameters
+    known = inspect.signature(rewrite).parameters
     started = time.perf_counter()
-    report = memory_optimize(case.main, **{key: hints[key] for key in hints if key in known})
+    report = rewrite(case.main, **{key: hints[key] for key in hints if key in known})
     seconds = time.perf_counter() - started
     return Prediction(changed=bool(report.changed),
                       peak_bytes_before=int(report.peak_bytes_before),

@@ -118,6 +118,7 @@ def reference_key(spec: Spec) -> Spec:
                    executor="default",
                    level=0,
                    recompute=None,
+                   released=False,
                    watched=False)
 
 

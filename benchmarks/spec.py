@@ -35,6 +35,8 @@ class Spec:
     level: int = 0
     # memory_optimize's `recompute`, `off` for False; None leaves its default.
     recompute: Optional[str] = None
+    # release_memory in the place of memory_optimize.
+    released: bool = False
     # Look at the bytes held all the time as well: see measure.Watcher.
     watched: bool = False
 
