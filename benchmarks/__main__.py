@@ -19,10 +19,12 @@ from benchmarks.table import table
 # Wide enough for every column where the output is not a terminal.
 PIPE_WIDTH = 220
 
-KINDS: Mapping[str, Tuple[bool, ...]] = MappingProxyType({
-    "plain": (False,),
-    "optimized": (True,),
-    "both": (False, True)
+PLAIN, OPTIMIZED, RELEASED = "plain", "optimized", "released"
+KINDS: Mapping[str, Tuple[str, ...]] = MappingProxyType({
+    PLAIN: (PLAIN,),
+    OPTIMIZED: (OPTIMIZED,),
+    RELEASED: (RELEASED,),
+    "both": (PLAIN, OPTIMIZED)
 })
 COLLECTIONS: Mapping[str, Tuple[bool, ...]] = MappingProxyType({
     "on": (True,),
@@ -48,22 +50,22 @@ def _option_values(optimizer: str, given: Dict[str, Any]) -> Tuple[Tuple[str, An
     return tuple(sorted(chosen.items()))
 
 
-def specs(programs: Sequence[str], optimizers: Sequence[str], kind: str, collection: str,
+def specs(programs: Sequence[str], optimizers: Sequence[str], kinds: str, collection: str,
           executors: Sequence[str], steps: int, level: int, recompute: Optional[str], watched: bool,
           options: Dict[str, Any]) -> List[Spec]:
     """Every combination that was asked for, the plain one of each program first."""
     return [
         Spec(program,
              _option_values(optimizer, options),
-             optimized,
+             kind != PLAIN,
              collect,
              executor,
              steps,
-             level if optimized else 0,
-             recompute if optimized else None,
-             watched=watched)
-        for program, optimizer, executor, collect, optimized in itertools.product(
-            programs, optimizers, executors, COLLECTIONS[collection], KINDS[kind])
+             level if kind == OPTIMIZED else 0,
+             recompute if kind == OPTIMIZED else None,
+             released=kind == RELEASED,
+             watched=watched) for program, optimizer, executor, collect, kind in itertools.product(
+                 programs, optimizers, executors, COLLECTIONS[collection], KINDS[kinds])
     ]
 
 
@@ -111,6 +113,7 @@ def size_options(command: Any) -> Any:
               show_default=True)
 @click.option("--plain", "kind", flag_value="plain", default="plain", help="Untouched (default).")
 @click.option("--optimized", "kind", flag_value="optimized", help="After memory_optimize.")
+@click.option("--released", "kind", flag_value="released", help="After release_memory.")
 @click.option("--both", "kind", flag_value="both", help="Untouched and optimized.")
 @click.option("--collection",
               type=click.Choice(tuple(COLLECTIONS)),

@@ -229,7 +229,11 @@ def check_in_child(request: Request) -> Verdict:
         check=False)
     if child.returncode != 0:
         return Verdict(request, failure=f"status {child.returncode}: {child.stderr[-2000:]}")
-    return Verdict(**{**json.loads(child.stdout.splitlines()[-1]), "request": request})
+    values = json.loads(child.stdout.splitlines()[-1])
+    return replace(Verdict(**values),
+                   request=request,
+                   changed=tuple(values["changed"]),
+                   different=tuple(values["different"]))
 
 
 def _row(verdict: Verdict) -> List[str]:

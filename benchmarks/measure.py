@@ -145,8 +145,9 @@ def state_digest(program: static.Program, scope: Any) -> str:
 
 
 def optimize(case: Case, spec: Spec) -> Prediction:
-    """Run memory_optimize on the case, giving it the hints that this version of it takes."""
-    from transpiler import memory_optimize
+    """Run memory_optimize, or release_memory, on the case with the hints that it takes."""
+    from transpiler import memory_optimize, release_memory
+    rewrite = release_memory if spec.released else memory_optimize
     hints: Dict[str, Any] = {
         "fetch_list": list(case.fetch),
         "batch_size": case.batch_size,
@@ -159,9 +160,9 @@ def optimize(case: Case, spec: Spec) -> Prediction:
     hints.update((name, getattr(spec, name))
                  for name in ("max_overhead", "budget")
                  if getattr(spec, name) is not None)
-    known = inspect.signature(memory_optimize).parameters
+    known = inspect.signature(rewrite).parameters
     started, cpu_before = time.perf_counter(), time.process_time()
-    report = memory_optimize(case.main, **{key: hints[key] for key in hints if key in known})
+    report = rewrite(case.main, **{key: hints[key] for key in hints if key in known})
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_before
     again = report.recompute
     return Prediction(

@@ -120,6 +120,7 @@ def reference_key(spec: Spec) -> Spec:
                    recompute=None,
                    max_overhead=None,
                    budget=None,
+                   released=False,
                    watched=False)
 
 

@@ -38,6 +38,8 @@ class Spec:
     # memory_optimize's `max_overhead` and `budget`; None leaves its default.
     max_overhead: Optional[float] = None
     budget: Optional[int] = None
+    # release_memory in the place of memory_optimize.
+    released: bool = False
     # Look at the bytes held all the time as well: see measure.Watcher.
     watched: bool = False
 

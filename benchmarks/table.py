@@ -41,7 +41,7 @@ def _verdict(summary: Summary) -> str:
 
 def _names(spec: Spec, training: bool, changed: bool) -> List[str]:
     """The cells that say what was measured."""
-    kind = "optimized" if spec.optimized else "plain"
+    kind = "released" if spec.released else "optimized" if spec.optimized else "plain"
     return [
         spec.program if training else spec.program + " (inference)",
         str(dict(spec.options).get("optimizer", "")) if training else "",

@@ -13,7 +13,7 @@ import paddle
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import measure, runner
+from benchmarks import equality, measure, runner
 from benchmarks.__main__ import main
 from benchmarks.planning import Planning, growth, layers_for
 from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, build,
@@ -226,4 +226,25 @@ def test_planning_sizes_programs_by_layers_and_reports_the_exponent():
         for each in (layers - 1, layers)
     ]
     assert sizes[0] < 200 <= sizes[1]
-    assert growth(Planning("x", 100, 0, 1.0), Planning("x", 200, 0, 4.0)) == pytest.approx(2)
+    small, large = Planning("x", 100, 0, 9.0, 1.0), Planning("x", 200, 0, 9.0, 4.0)
+    assert growth(small, large) == pytest.approx(2)
+
+
+def test_the_equality_of_a_case_is_checked_in_every_mode():
+    verdict = equality.check_in_child(equality.Request("lstm", "sgd", 1, 2))
+    assert verdict.sound and verdict.changed == equality.RUNTIMES
+    assert verdict.runs == len(equality.MODES) + 2
+
+
+def test_a_difference_is_named_by_its_step_or_as_one_of_the_state():
+    first = equality.Outcome((("00",), ("01",)), "a")
+    assert first.difference(first) is None
+    assert first.difference(equality.Outcome((("00",), ("02",)), "a")).endswith("step 1")
+    assert first.difference(equality.Outcome(first.fetched, "b")).startswith("parameters")
+
+
+def test_releasing_is_measured_as_well():
+    result = measure_in_child(
+        small_spec("fc_chain", optimized=True, released=True, collection=False))
+    assert result.prediction.changed
+    assert result.ops > measure_in_child(small_spec("fc_chain", collection=False)).ops
