@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Set, Tuple
 
-from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -42,7 +42,8 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
         large = _bytes(graph, target, timeline) >= least
-        if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
+        if (graph.ops[op].region and large and graph.ops[op].kind != SHARE and
+                _works_in_place(graph, op)):
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
     for region in graph.regions[1:]:
         old_ops, region.ops = region.ops, []
@@ -59,18 +60,27 @@ def _release_promptly(graph: Graph, context: PassContext, alone: Dict[int, str])
     found = spans(graph)
     for region in graph.regions:
         ending = {
-            l.storages[-1]: l.last
+            l.storages[-1]: l
             for l in timeline.lifetimes.by_region[region.id].values()
             if not l.kept
         }
         dying = {
-            at: [v for v in values if ending.get(graph.values[v].storage) == at]
+            at: [holder for v in values for holder in _holders(graph, v, at, ending)]
             for at, values in last_uses(graph, region.id, found, alone).items()
         }
         if region.id:
             _release_in_inner_region(graph, region, dying, timeline)
         else:
             _release_in_main_region(graph, dying, _raised_by_a_late_collector(graph, timeline))
+
+
+def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> Tuple[int, ...]:
+    """What to release to free the memory of `value` after position `at`: all that held it in turn still do, until the
+    collector comes. Nothing if it lives on."""
+    lifetime = ending.get(graph.values[value].storage)
+    if lifetime is None or lifetime.last != at:
+        return ()
+    return (*lifetime.storages[:-1], value) if graph.values[value].region else (value,)
 
 
 def _release_in_main_region(graph: Graph, dying: Dict[int, List[int]], late: Set[int]) -> None:
@@ -118,6 +128,13 @@ def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[
     pair = named[source], written[target]
     if all(graph.values[v].region == graph.ops[op].region for v in pair):
         yield pair
+
+
+def _works_in_place(graph: Graph, op: int) -> bool:
+    """Not the gradient of a broadcast: its kernel takes new memory where it finds its result in its operand's."""
+    kind = graph.ops[op].kind
+    shapes = {graph.values[v].shape for v in graph.ops[op].operands if v >= 0}
+    return not (kind.startswith('elementwise_') and kind.endswith('_grad') and len(shapes) > 1)
 
 
 def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:
