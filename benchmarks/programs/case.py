@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -12,6 +12,8 @@ from paddle import static
 from benchmarks.programs.checkpoints import minimize_with_checkpoints
 
 Feed = Dict[str, np.ndarray]
+# Of all loops, or by block index.
+TripCount = Union[int, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Case:
     feed: Callable[[int], Feed]
     fetch: Tuple[str, ...]
     batch_size: int
-    trip_count: Optional[int]
+    trip_count: Optional[TripCount]
     training: bool
     fresh_executor: bool = False
 
@@ -70,7 +72,10 @@ def pick(value: Optional[Any], default: Any) -> Any:
 class Draft:
     """A program while it is written: collects inputs and their generators, then becomes a Case."""
 
-    def __init__(self, options: Options, batch_size: int, trip_count: Optional[int] = None) -> None:
+    def __init__(self,
+                 options: Options,
+                 batch_size: int,
+                 trip_count: Optional[TripCount] = None) -> None:
         self.options = options
         self.batch_size = batch_size
         self.trip_count = trip_count
@@ -134,7 +139,7 @@ class Draft:
 @contextlib.contextmanager
 def drafting(options: Options,
              batch_size: int,
-             trip_count: Optional[int] = None) -> Iterator[Draft]:
+             trip_count: Optional[TripCount] = None) -> Iterator[Draft]:
     """Build in a fresh program with fresh names, so that equal options give equal programs."""
     paddle.enable_static()
     paddle.seed(options.seed)

@@ -152,7 +152,7 @@ def nested_loops(options: Options) -> Case:
     """12 trips, each of them 4 inner trips (`layers`) of the dense cell; batch 32, width 128."""
     trips, width = pick(options.trip_count, 12), pick(options.width, 128)
     inner_trips = pick(options.layers, 4)
-    with drafting(options, batch_size=32, trip_count=trips) as draft:
+    with drafting(options, batch_size=32, trip_count={1: trips, 2: inner_trips}) as draft:
         sequence = draft.floats("x", [trips, draft.batch_size, width], batch_axis=1)
         cell = _dense(options, width)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Mapping, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import RELEASE, Graph, Region, RegionKind, Size
+from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size
 
 # How many ops late the collector may be: a small one does not give it the time to free a large tensor.
 _OPS_LATE = 2
@@ -93,12 +93,52 @@ class Timeline:
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
-            yield Point(op.id, live)
+            yield Point(op.id, live + self._total(self._handed_out(op)))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
-                yield from self._run(inner, live + earlier * self._kept_bytes(inner), lags)
+                base = live + earlier * self._kept_bytes(inner)
+                yield from self._run(inner, base - self._in_no_trip(inner), lags)
             live -= ends[at]
             live += self._left_behind(op.regions)
+
+    def _handed_out(self, op: Op) -> Iterator[Resident]:
+        """Gradients that the trips of loops' gradients hand out: a trip's are still there when the sum of all is made."""
+        for region in map(self._graph.regions.__getitem__, op.regions):
+            if region.kind is RegionKind.LOOP_GRADIENT:
+                inner = {self._graph.values[v].storage for v, _ in region.results}
+                for storage, lifetime in self.lifetimes.by_region[region.id].items():
+                    if storage in inner:
+                        yield Resident(storage, lifetime.size, Size.of(1))
+
+    def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
+        """Where the gradients of all trips are added up: made at the end of the first trip."""
+        around = self._graph.ops[gradient.op].region
+        outer = {self._graph.values[v].storage for _, v in gradient.results}
+        at = self.lifetimes.position[gradient.op]
+        return {
+            storage: lifetime
+            for storage, lifetime in self.lifetimes.by_region[around].items()
+            if storage in outer and lifetime.first == at
+        }
+
+    def _waits_for_sums(self, region: Region) -> bool:
+        """Whether the trips of a loop and its gradient run in one region, which then has what the loop left."""
+        if region.kind is not RegionKind.LOOP_GRADIENT or region.forward < 0:
+            return False
+        loop = self._graph.regions[region.forward]
+        return (loop.keeps_scopes and
+                self._graph.ops[loop.op].region == self._graph.ops[region.op].region)
+
+    def _in_no_trip(self, region: Region) -> int:
+        """Bytes that are never there together: the first trip of a gradient has no sums yet, the later ones find the scope
+        of a trip less."""
+        if not self._waits_for_sums(region):
+            return 0
+        kept = self._kept_bytes(self._graph.regions[region.forward])
+        return min(kept, sum(self.evaluate(l.size) for l in self._sums(region).values()))
+
+    def _total(self, residents: Iterable[Resident]) -> int:
+        return sum(self.evaluate(r.size) * self.evaluate(r.count) for r in residents)
 
     def _events(self, region: Region, lag: int) -> Tuple[List[int], List[int]]:
         """Bytes that start and that end at each position of `region`; storages end `lag` ops late."""
@@ -142,18 +182,33 @@ class Timeline:
                 yield from _times(self._kept_residents(inner), inner.trips)
 
     def _residents(self, op: int) -> Iterator[Resident]:
+        yield from self._handed_out(self._graph.ops[op])
+        inside: Optional[Region] = None  # the region that was looked at before, run by `op`
         while op >= 0:
             region = self._graph.regions[self._graph.ops[op].region]
             at = self.lifetimes.position[op]
+            absent, shorter = self._absent_from(inside)
             for storage, lifetime in self.lifetimes.by_region[region.id].items():
-                if lifetime.first <= at <= lifetime.last:
+                if lifetime.first <= at <= lifetime.last and storage not in absent:
                     yield Resident(storage, lifetime.size, Size.of(1))
             for start, inner, until, _ in self._scopes_left_in(region):
-                if start < at <= until:
+                if start < at <= until and inner.id == shorter:
+                    yield from self._earlier_trips(inner)
+                elif start < at <= until:
                     yield from _times(self._kept_residents(inner), inner.trips)
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
                 yield from self._earlier_trips(region)
-            op = region.op
+            inside, op = region, region.op
+
+    def _absent_from(self, region: Optional[Region]) -> Tuple[FrozenSet[int], int]:
+        """What is not there in the fullest trip of `region`: storages, or the scope of one trip of a loop."""
+        if region is None or not self._waits_for_sums(region):
+            return frozenset(), -1
+        sums = self._sums(region)
+        kept = self._kept_bytes(self._graph.regions[region.forward])
+        if sum(self.evaluate(l.size) for l in sums.values()) < kept:
+            return frozenset(sums), -1
+        return frozenset(), region.forward
 
     def _earlier_trips(self, loop: Region) -> Iterator[Resident]:
         """What the trips before the last one left. Sizes have no negative terms: `trips - 1` is a dim."""

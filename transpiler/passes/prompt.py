@@ -61,7 +61,8 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
         large = _bytes(graph, target, timeline) >= least
-        if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
+        if (graph.ops[op].region and large and graph.ops[op].kind != SHARE and
+                _works_in_place(graph, op)):
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
     for region in graph.regions[1:]:
         old_ops, region.ops = region.ops, []
@@ -75,16 +76,23 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
 
 def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Span],
            alone: Dict[int, str]) -> Dict[int, List[int]]:
-    """What the collector would free after each op of `region`, by position."""
+    """What the collector would free after each op of the inner `region`, by position."""
     ending = {
-        l.storages[-1]: l.last
-        for l in timeline.lifetimes.by_region[region.id].values()
-        if not l.kept
+        l.storages[-1]: l for l in timeline.lifetimes.by_region[region.id].values() if not l.kept
     }
     return {
-        at: [v for v in values if ending.get(graph.values[v].storage) == at]
+        at: [holder for v in values for holder in _holders(graph, v, at, ending)]
         for at, values in last_uses(graph, region.id, found, alone).items()
     }
+
+
+def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> Tuple[int, ...]:
+    """What to release to free the memory of `value` after position `at`: all that held it in turn still do, until the
+    collector comes. Nothing if it lives on."""
+    lifetime = ending.get(graph.values[value].storage)
+    if lifetime is None or lifetime.last != at:
+        return ()
+    return (*lifetime.storages[:-1], value)
 
 
 def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[Lifetime],
@@ -152,6 +160,13 @@ def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[
     pair = named[source], written[target]
     if all(graph.values[v].region == graph.ops[op].region for v in pair):
         yield pair
+
+
+def _works_in_place(graph: Graph, op: int) -> bool:
+    """Not the gradient of a broadcast: its kernel takes new memory where it finds its result in its operand's."""
+    kind = graph.ops[op].kind
+    shapes = {graph.values[v].shape for v in graph.ops[op].operands if v >= 0}
+    return not (kind.startswith('elementwise_') and kind.endswith('_grad') and len(shapes) > 1)
 
 
 def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:

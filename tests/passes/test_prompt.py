@@ -1,0 +1,100 @@
+"""What loops and branches are kept from leaving to a late collector, and arrays that are emptied."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import pytest
+
+from benchmarks.programs import Options, build
+from tests.harness import fingerprint
+from tests.scenarios import dynamic_rnn
+from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
+from transpiler.passes.arrays import empty_arrays
+from transpiler.passes.context import PassContext
+from transpiler.passes.loop_copies import drop_invariant_copies
+from transpiler.passes.prompt import hand_on_or_release
+from transpiler.passes.recompute import recompute_in_regions
+from transpiler.program_desc.importer import import_program
+
+LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')
+_MODEL = RuntimeModel.COLLECTING
+
+
+def planned(name: str, trips: int = 6, batch: int = 8) -> Tuple[Graph, Graph, PassContext]:
+    """A program with what loops need not keep taken out, and the same after `hand_on_or_release`."""
+    case = build(name, Options(trip_count=trips))
+    program = import_program(fingerprint(case.main), case.fetch)
+    dims = {s: trips if s.startswith('T') else batch for s in program.symbols()}
+    context = PassContext(_MODEL, dims)
+    graph = recompute_in_regions(drop_invariant_copies(program.graph.copy(), context), context)
+    return graph, hand_on_or_release(graph.copy(), context), context
+
+
+@pytest.mark.parametrize('name', LOOPS)
+def test_a_late_collector_no_longer_raises_the_peak(name: str) -> None:
+    before, after, context = planned(name)
+    plain, prompt = (Timeline(graph, _MODEL, context.dims) for graph in (before, after))
+    assert prompt.peak_bytes <= plain.peak_bytes * 1.01
+    assert prompt.lagging_peak_bytes <= min(plain.lagging_peak_bytes, prompt.peak_bytes * 1.05)
+
+
+@pytest.mark.parametrize('name', LOOPS)
+def test_nothing_is_released_or_handed_on_that_is_read_later(name: str) -> None:
+    """By region, and in the gradient: a value is gone after a RELEASE, and after the op that a SHARE precedes."""
+    _, graph, _ = planned(name)
+    given_up = 0
+    for region in graph.regions:
+        gone = set()
+        for at, op in enumerate(graph.region_ops(region.id)):
+            if op.kind == RELEASE:
+                gone.update(op.writes())
+                given_up += 1
+            elif op.kind == SHARE:
+                worker = graph.ops[region.ops[at + 1]]
+                assert set(op.operands) <= set(worker.reads())
+                assert set(op.results) <= set(worker.writes())
+                given_up += 1
+            else:
+                inside = [v for inner in graph.inside(op) for v in inner.data_reads()]
+                assert not gone.intersection((*op.data_reads(), *inside))
+        later = [r.id for r in graph.regions if r.forward == region.id]
+        kept = {v for r in later for op in graph.walk(r) for v in op.reads()}
+        assert not gone & kept
+    assert given_up
+
+
+def test_handing_on_lowers_the_peak_of_the_attention_loop() -> None:
+    before, after, context = planned('attention_loop', trips=24, batch=16)
+    plain, prompt = (Timeline(graph, _MODEL, context.dims).peak_bytes for graph in (before, after))
+    assert prompt < plain
+
+
+def test_gradients_that_a_body_hands_out_live_to_its_end() -> None:
+    graph, _, _ = planned('gru_loop')
+    lifetimes = Lifetimes(graph, _MODEL)
+    gradient = next(r for r in graph.regions if r.forward >= 0)
+    for inner, _ in gradient.results:
+        held = lifetimes.by_region[gradient.id].get(graph.values[inner].storage)
+        assert held is None or held.last == len(gradient.ops) - 1
+
+
+def test_an_array_of_outputs_is_emptied_once_it_is_read_and_a_fetched_one_is_not() -> None:
+    case = dynamic_rnn.two_hidden_layers()
+    program = import_program(fingerprint(case.main), case.fetch)
+    context = PassContext(_MODEL, dict.fromkeys(program.symbols(), 8))
+    graph = empty_arrays(program.graph.copy(), context)
+    emptied = [op.results[0] for op in graph.region_ops(0) if op.kind == RELEASE]
+    assert emptied and all(graph.values[v].kind is ValueKind.ARRAY for v in emptied)
+    for array in emptied:
+        released = max(i for i, op in enumerate(graph.region_ops(0)) if array in op.results)
+        later = [graph.ops[op] for op in graph.regions[0].ops[released + 1:]]
+        assert {op.kind for op in later if array in op.operands} == {'while_grad'}
+        assert not any(array in inner.reads() for op in later for inner in graph.inside(op))
+    for array in emptied:
+        program.graph.values[array].fetched = True
+    again = empty_arrays(program.graph.copy(), context)
+    assert RELEASE not in {op.kind for op in again.region_ops(0)}
