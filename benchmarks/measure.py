@@ -146,8 +146,8 @@ def state_digest(program: static.Program, scope: Any) -> str:
 
 def optimize(case: Case, spec: Spec) -> Prediction:
     """Run memory_optimize, or release_memory, on the case with the hints that it takes."""
-    from transpiler import memory_optimize, release_memory
-    rewrite = release_memory if spec.released else memory_optimize
+    import transpiler
+    rewrite = transpiler.release_memory if spec.released else transpiler.memory_optimize
     hints: Dict[str, Any] = {
         "fetch_list": list(case.fetch),
         "batch_size": case.batch_size,
