@@ -166,7 +166,8 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
         return types.SimpleNamespace(changed=True,
                                      peak_bytes_before=3,
                                      peak_bytes_after=2,
-                                     lower_bound_bytes=1)
+                                     lower_bound_bytes=1,
+                                     recompute=None)
 
     monkeypatch.setitem(sys.modules, "transpiler",
                         types.SimpleNamespace(memory_optimize=memory_optimize))
