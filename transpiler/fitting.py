@@ -6,6 +6,7 @@ picks from it: so more budget never gives a slower plan, and less never a higher
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
@@ -13,7 +14,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
-from transpiler.passes.remat.ladder import Rung, front, ladder, proved
+from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
 from transpiler.passes.remat.problem import backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 
@@ -60,18 +61,24 @@ class Fitter:
         bases: plans whose values all have memories of their own; ladders are built on each.
         finished: the best plan without recomputing in the main block.
         context: what the passes are told.
+        seconds: extra time that a plan may take, loops' included; what takes longer is not looked for.
         exact: prove small programs' plans the cheapest, which takes seconds.
     """
 
-    def __init__(self, bases: Sequence[Plan], finished: Plan, context: PassContext,
-                 exact: bool) -> None:
+    def __init__(self,
+                 bases: Sequence[Plan],
+                 finished: Plan,
+                 context: PassContext,
+                 seconds: float = math.inf,
+                 exact: bool = False) -> None:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
         for base in bases:
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context)
-                rungs = ladder(base.graph, problem)
+                rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
+                    problem, seconds - base.extra_seconds))
                 rungs = proved(rungs) if exact else rungs
                 self._candidates.extend(_Candidate(base, rung) for rung in rungs[1:])
         self._candidates = front(self._candidates)

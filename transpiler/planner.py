@@ -158,9 +158,11 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
-    fitter = Fitter(list(bases.values()), best, runner.context, options.budget is not None)
     if options.budget is None:
-        return fitter.within_overhead(_allowed_seconds(runner, best, options))
+        allowed_seconds = _allowed_seconds(runner, best, options)
+        fitter = Fitter(list(bases.values()), best, runner.context, allowed_seconds)
+        return fitter.within_overhead(allowed_seconds)
+    fitter = Fitter(list(bases.values()), best, runner.context, exact=True)
     fitting = fitter.within_peak(options.budget)
     if fitting is None:
         lowest = fitter.lowest()

@@ -24,11 +24,12 @@ _MOST_OPS = 256
 class Eviction:
     """How to choose: `limit` in bytes, values dropped in any case, the weight of the distance to the next use (a power).
 
-    A plan whose peak is not below `hopeless` bytes is of no interest.
+    A plan whose peak is not below `hopeless` bytes, or that computes more than `most_seconds` again, is of no interest.
     """
 
     limit: float
     hopeless: float = float('inf')
+    most_seconds: float = float('inf')
     dropped: FrozenSet[int] = frozenset()
     distance_power: float = 1.0
 
@@ -36,7 +37,7 @@ class Eviction:
 def evict(problem: RematProblem, how: Eviction) -> Optional[RematPlan]:
     """The plan that the simulation comes to. It may need more than the limit where nothing can be dropped.
 
-    None as soon as it needs what is hopeless.
+    None as soon as it is of no interest.
     """
     return _Simulation(problem, how).run()
 
@@ -70,7 +71,8 @@ class _Simulation:
         for at in range(len(self._problem)):
             self._at = at
             self._original(at)
-            if self._highest >= self._how.hopeless:
+            if (self._highest >= self._how.hopeless or
+                    self._plan.seconds > self._how.most_seconds):
                 return None
         return self._plan
 

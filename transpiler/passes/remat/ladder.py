@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import FrozenSet, Iterator, List
 
@@ -19,6 +20,9 @@ _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
 _MOST_PROOFS = 4
 _DISTANCE_POWERS = (1.0, 0.0)
+# A bisection of the limit, and how much too long a plan may take before what it need not compute is taken out.
+_HALVINGS = 6
+_BEFORE_RESTORING = 1.5
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,28 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     for variant, power in series:
         found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
     return [_restored(rung) for rung in front(found)]
+
+
+def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
+    """The untouched program, and the plan of the lowest peak that a bisection finds at no more than `seconds`.
+
+    A ladder has that plan or a slightly better one, and takes many times as long to make.
+    """
+    start = untouched(problem)
+    best = Rung(profile(problem, start).peak, 0.0, start, problem)
+    rungs, high = [best], float(best.peak)
+    low = max(_LEAST * high, least_peak(problem))
+    most_seconds = seconds * _BEFORE_RESTORING
+    for _ in range(_HALVINGS if seconds > 0 else 0):
+        limit = math.sqrt(max(1.0, low) * high)
+        plan = evict(problem, Eviction(limit, best.peak, most_seconds))
+        rung = None if plan is None else _restored(
+            Rung(profile(problem, plan).peak, plan.seconds, plan, problem))
+        if rung is None or rung.seconds > seconds or rung.peak >= best.peak:
+            low = limit
+        else:
+            best, high = rung, min(limit, float(rung.peak))
+    return rungs if best is rungs[0] else [rungs[0], best]
 
 
 def proved(rungs: List[Rung]) -> List[Rung]:
