@@ -201,8 +201,9 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
     context = runner.context
     held = regions_to_hold(best.original, best.graph, context.model, context.dims)
     lags = best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE
+    start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if held and lags else ():
-        candidate = runner.run(sequence, best)
+        candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):

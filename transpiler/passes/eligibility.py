@@ -25,7 +25,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                             'used together with a tensor array or rank table'),
                            (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph),
                                                               'may carry LoD at run time'),
-                           (_carried(graph), 'carried from one trip to the next')):
+                           (_carried(graph), 'carried from one trip to the next'),
+                           (_states(graph), 'state that an operator carries on')):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():
@@ -98,6 +99,10 @@ def _linked(graph: Graph) -> Set[int]:
 
 def _carried(graph: Graph) -> FrozenSet[int]:
     return ControlFlowGraph(graph).carried() if len(graph.regions) > 1 else frozenset()
+
+
+def _states(graph: Graph) -> Set[int]:
+    return {op.operands[i] for op in graph.ops for i, _ in op.facts.updates}
 
 
 def _carry_lod(graph: Graph) -> Set[int]:

@@ -1,10 +1,11 @@
 """In-place coalescing: a result takes over the storage of an operand that dies at the op.
 
-Needs: nothing. Keeps: the order of ops. Changes: `storage` of values.
+Needs: storages that reuse has not shared yet; others are left as they are. Keeps: the order of ops. Changes: `storage` of values.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Dict, Iterator, Set, Tuple
 
 from transpiler.analysis.positions import Positions, Span, spans
@@ -27,10 +28,13 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     closed = keeps_its_name(graph, context.skip_grads)
     position = Positions(graph).of
     every_order = EveryOrder(graph) if context.parallel else None
+    shared = _shared_before(graph)
     merged: Set[int] = set()  # values that already gave their storage to a result
     for op in graph.walk():
         for source, target in _pairs(graph, op, found, position):
             if source in alone or source in closed or target in alone or source in merged:
+                continue
+            if source in shared or target in shared:
                 continue
             if every_order and not every_order.hands_over(source, target, position[op.id]):
                 continue
@@ -38,6 +42,11 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
             graph.values[target].storage = graph.values[source].storage
             context.reuses.append(Reuse(target, graph.values[source].storage, 'in-place', 0))
     return graph
+
+
+def _shared_before(graph: Graph) -> Set[int]:
+    tenants = Counter(v.storage for v in graph.values)
+    return {v.id for v in graph.values if tenants[v.storage] > 1}
 
 
 def _pairs(graph: Graph, op: Op, found: Dict[int, Span],
