@@ -21,7 +21,7 @@ from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.prompt import hand_on_or_release, release_surely
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
-from transpiler.passes.schedule import schedule, updates_early_in_main
+from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
 from transpiler.passes.sums import sum_early
 
 Pass = Callable[[Graph, PassContext], Graph]
@@ -29,6 +29,7 @@ NamedPass = Tuple[str, Pass]
 
 _SCHEDULE: NamedPass = ('schedule', schedule)
 _UPDATES: NamedPass = ('updates early', updates_early_in_main)
+_SPACED: NamedPass = ('updates apart', space_updates_in_main)
 _IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
 _REUSE: NamedPass = ('reuse', reuse_storages)
 _REUSE_INSIDE: NamedPass = ('reuse inside', reuse_inside)
@@ -43,6 +44,7 @@ _SURE: NamedPass = ('sure release', release_surely)
 _SUMS: NamedPass = ('sums early', sum_early)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
+_MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
 _LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
@@ -136,6 +138,8 @@ def plan(graph: Graph,
         candidate = runner.run([step for step in best.steps if step not in sums])
         best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
     best = _fit(runner, best, options, sequences)
+    if best.recomputed is not None:
+        best = _space(runner, best, options.budget)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
         if options.budget is not None and best.held:
@@ -168,6 +172,13 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         lowest = fitter.lowest()
         raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
     return fitting
+
+
+def _space(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
+    """Keeps updates apart from products where clones have come in between, if the budget bears it."""
+    candidate = runner.run((_SPACED,), best)
+    limit = best.after.peak_bytes * _MORE_FOR_SPEED if budget is None else budget
+    return candidate if candidate.after.peak_bytes <= limit else best
 
 
 def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:

@@ -186,9 +186,25 @@ def test_keeping_ops_apart_costs_next_to_nothing(graph: Graph, seed: int) -> Non
     order = random_order(graph, 0, dice)
     first = [dice.random() < 0.3 for _ in order]
     second = [not one and dice.random() < 0.3 for one in first]
-    apart = keep_apart(problem, order, first, second)
+    between = [not (one or other) and dice.random() < 0.7 for one, other in zip(first, second)]
+    apart = keep_apart(problem, order, first, second, between)
     assert dependences(graph, 0).allows(apart)
     assert peak_bytes(problem, apart) <= peak_bytes(problem, order) * 1.005
+
+
+def test_only_an_op_in_between_that_helps_keeps_two_apart() -> None:
+    """An update, an op of no help, a product, one that helps: the update moves to where it helps."""
+    draft = Draft()
+    draft.values('p q', fed=True)
+    draft.values('a b c d', fetched=True)
+    for source, target in (('p', 'a'), ('q', 'b'), ('b', 'c'), ('c', 'd')):
+        draft.op('op', source, target)
+    problem = problem_of(draft.graph)
+    update, product = [True, False, False, False], [False, False, True, False]
+    assert keep_apart(problem, range(4), update, product,
+                      [False, True, False, True]) == [0, 1, 2, 3]
+    assert keep_apart(problem, range(4), update, product,
+                      [False, False, False, True]) == [1, 2, 0, 3]
 
 
 # ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ _WORTH_IT = 0.995
 # Their generated kernels (2.6.2, CPU) leave the upper halves of the vector registers dirty. Where the math library takes
 # its SSE path, as MKL does on AMD, a product right after them on the same thread runs 4 to 7 times slower.
 _VECTOR_UPDATES = frozenset({'sgd', 'adam', 'adamw', 'merged_adam'})
+# Any other operator in between cleans the registers, but for these, which were seen not to, or which compute nothing.
+_NO_HELP = ('elementwise_add_grad', 'reshape', 'squeeze', 'unsqueeze', 'flatten')
 _PRODUCTS = ('mul', 'matmul', 'bmm', 'conv', 'depthwise_conv', 'fc', 'lstm', 'gru', 'rnn')
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
 Judge = Callable[[Problem, Sequence[int]], int]  # bytes that an order needs
@@ -88,10 +90,25 @@ def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Order) -> Order:
+def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
+    """Parameter updates apart from products, in the order that the main region has: clones may have come in between."""
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    problem = region_problem(graph, 0, timeline, {r.id: 0 for r in graph.regions})
+    given = graph.regions[0].ops
+    order = _spaced(graph, given, problem, range(len(given)))
+    graph.regions[0].ops = [given[i] for i in order]
+    return graph
+
+
+def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Sequence[int]) -> Order:
     kinds = [graph.ops[op].kind for op in ops]
-    return keep_apart(problem, order, [k in _VECTOR_UPDATES for k in kinds],
-                      [k.startswith(_PRODUCTS) for k in kinds])
+    updates = [k in _VECTOR_UPDATES for k in kinds]
+    products = [k.startswith(_PRODUCTS) for k in kinds]
+    between = [
+        not u and not p and graph.ops[op].origin is not None and not k.startswith(_NO_HELP)
+        for u, p, op, k in zip(updates, products, ops, kinds)
+    ]
+    return keep_apart(problem, order, updates, products, between)
 
 
 def _inner_first(graph: Graph, region: int = 0) -> Iterator[int]:

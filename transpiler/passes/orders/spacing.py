@@ -13,28 +13,27 @@ _TOLERANCE = 1.005
 
 
 def keep_apart(problem: Problem, order: Sequence[int], first: Sequence[bool],
-               second: Sequence[bool]) -> Order:
-    """`order`, with ops of `first` that stand right before one of `second` put off until after it.
+               second: Sequence[bool], between: Sequence[bool]) -> Order:
+    """`order`, with ops of `first` put off that stand before one of `second` without one of `between` in between.
 
     One that would again stand before an op of `second` is put off further, as far as memory allows.
     """
     limit = peak_bytes(problem, order) * _TOLERANCE
     for most in _DELAYS:
-        candidate = _put_off(problem, order, first, second, most(order))
+        candidate = _put_off(problem, order, first, second, between, most(order))
         if peak_bytes(problem, candidate) <= limit:
             return candidate
     return list(order)
 
 
 def _put_off(problem: Problem, order: Sequence[int], first: Sequence[bool], second: Sequence[bool],
-             most: int) -> Order:
+             between: Sequence[bool], most: int) -> Order:
     found: Order = []
     waiting: List[int] = []
     delays = 0
     for op in order:
         needed = not set(waiting).isdisjoint(problem.before[op])
-        harmless = not first[op] and not second[op]
-        if waiting and (needed or harmless or (second[op] and delays >= most)):
+        if waiting and (needed or between[op] or (second[op] and delays >= most)):
             found += waiting
             waiting, delays = [], 0
         if first[op]:
