@@ -256,8 +256,12 @@ class _Runner:
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
         known to need more."""
-        if _RELEASE in sequence and self.context.model is RuntimeModel.COLLECTING:
-            return False
+        if self.context.model is RuntimeModel.COLLECTING:
+            if _RELEASE in sequence:
+                return False
+            # In the main block it frees after the last use and works in place by itself: fewer names are no gain.
+            if len(self._start.graph.regions) == 1 and {_IN_PLACE, _REUSE}.intersection(sequence):
+                return False
         if _SCHEDULE in sequence:
             return not self.context.parallel
         given = self.run([s for s in sequence if s not in _AFTER_ORDER])

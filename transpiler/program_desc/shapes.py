@@ -50,23 +50,23 @@ def infer_shapes(serialized: bytes) -> Shapes:
     program = core.ProgramDesc(serialized)
     declared = _declared(program)
     seeds = _open_inputs(program, declared)
+    prober = _Prober(program, declared)
     if not seeds:
-        probe = _probe(serialized, declared, {}, {})
+        probe = prober.probe({}, {})
         return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
     symbols = sorted({s for dims in seeds.values() for s in dims if s})
-    base = _probe(serialized, declared, seeds, dict.fromkeys(symbols, _PROBE))
-    doubled = {s: _probe(serialized, declared, seeds, _doubled(symbols, s)) for s in symbols}
+    base = prober.probe(seeds, dict.fromkeys(symbols, _PROBE))
+    doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
     merged = _merged(symbols, base, doubled)
     while len(set(merged.values())) < len(symbols):  # one dim less may show that two others are one
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         symbols = sorted(set(merged.values()))
-        doubled = {s: _probe(serialized, declared, seeds, _doubled(symbols, s)) for s in symbols}
+        doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
         merged = _merged(symbols, base, doubled)
     seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
     symbols = sorted(set(merged.values()))
     doubled = {merged[s]: probe for s, probe in doubled.items()}
-    small = [(value, _probe(serialized, declared, seeds, dict.fromkeys(symbols, value)))
-             for value in _SMALL_PROBES]
+    small = [(value, prober.probe(seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES]
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
     for key in declared:
@@ -154,18 +154,28 @@ def is_batch(symbol: str) -> bool:
     return symbol == BATCH or symbol.startswith(f'{BATCH}(')
 
 
-def _probe(serialized: bytes, declared: _Declared, seeds: _Seeds, dims: Mapping[str,
-                                                                                int]) -> _Probe:
-    program = core.ProgramDesc(serialized)
-    entered = {}
-    for name, symbols in seeds.items():
-        variable = program.block(0).find_var(name.encode())
-        entered[(0, name)] = tuple(dims[s] if s else d for s, d in zip(symbols, variable.shape()))
-        variable.set_shape(entered[(0, name)])
-    inference = _Inference(program, declared, entered)
-    inference.run(0)
-    shapes = {**declared, **entered, **inference.largest}
-    return _Probe(shapes, frozenset(inference.failed))
+class _Prober:
+    """Tries choices of the open dims on one program, whose own shapes are put back after each."""
+
+    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
+        self._program = program
+        self._declared = declared
+
+    def probe(self, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
+        entered = {}
+        for name, symbols in seeds.items():
+            key = (0, name)
+            entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
+            self._program.block(0).find_var(name.encode()).set_shape(entered[key])
+        inference = _Inference(self._program, self._declared, entered)
+        inference.run(0)
+        for (block, name), variable in inference.variables.items():
+            variable.set_shape(self._declared[block, name])
+        return _Probe({
+            **self._declared,
+            **entered,
+            **inference.largest
+        }, frozenset(inference.failed))
 
 
 class _Inference:
@@ -175,7 +185,7 @@ class _Inference:
         self._program = program
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
-        self._variables: Dict[VariableKey, core.VarDesc] = {}
+        self.variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
         self._shapes = {**declared, **entered}  # those of all tensors at this moment
         self._contents = KnownContents()
 
@@ -214,9 +224,9 @@ class _Inference:
         return found
 
     def _variable(self, block: int, name: str) -> core.VarDesc:
-        if (block, name) not in self._variables:
-            self._variables[(block, name)] = self._program.block(block).find_var(name.encode())
-        return self._variables[(block, name)]
+        if (block, name) not in self.variables:
+            self.variables[(block, name)] = self._program.block(block).find_var(name.encode())
+        return self.variables[(block, name)]
 
     def _note(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
         self._shapes[key] = shape
