@@ -30,10 +30,10 @@ _SMALL = 1 / 256
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
     left, and would raise the peak if it were freed late, is released at once."""
-    _share_in_inner_regions(graph, context, never_shared(graph, spans(graph)))
+    alone = never_shared(graph, spans(graph))  # before SHARE ops make their values look like others' business
+    _share_in_inner_regions(graph, context, alone)
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     found = spans(graph)
-    alone = never_shared(graph, found)
     late, lag = _raised_by_a_late_collector(graph, timeline), ops_late(graph.regions[0])
     for region in graph.regions[1:]:
         _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, alone),
