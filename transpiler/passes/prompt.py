@@ -30,7 +30,8 @@ _SMALL = 1 / 256
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
     left, and would raise the peak if it were freed late, is released at once."""
-    alone = never_shared(graph, spans(graph))  # before SHARE ops make their values look like others' business
+    # Before there are SHARE ops: what those name looks like the business of others.
+    alone = never_shared(graph, spans(graph))
     _share_in_inner_regions(graph, context, alone)
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     found = spans(graph)

@@ -71,8 +71,7 @@ class _Simulation:
         for at in range(len(self._problem)):
             self._at = at
             self._original(at)
-            if (self._highest >= self._how.hopeless or
-                    self._plan.seconds > self._how.most_seconds):
+            if (self._highest >= self._how.hopeless or self._plan.seconds > self._how.most_seconds):
                 return None
         return self._plan
 
