@@ -142,7 +142,7 @@ def plan(graph: Graph,
         best = _space(runner, best, options.budget)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
         best = _hold(runner, best)
-        if options.budget is not None and best.held:
+        if best.held and (options.budget is not None or best.recomputed is not None):
             best = _make_sure(runner, best, options.budget)
     return best
 
@@ -227,10 +227,10 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
-def _make_sure(runner: _Runner, best: Plan, budget: int) -> Plan:
-    """Keeps to the budget without the help of the runtime's collector, which may be late."""
+def _make_sure(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
+    """Keeps to the budget, or to what was paid for in time, without the runtime's collector, which may be late."""
     candidate = runner.run((_SURE,), best)
-    fits = candidate.after.peak_bytes <= budget
+    fits = candidate.after.peak_bytes <= (best.after.peak_bytes if budget is None else budget)
     return replace(candidate, held=best.held) if fits else best
 
 
