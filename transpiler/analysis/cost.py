@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Mapping
+from typing import Mapping, Tuple
 
 from transpiler.ir import Graph, Op, RegionKind
 
@@ -18,6 +18,7 @@ _NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu'
               'flatten', 'multiplex', 'softmax')
 
 # Operators that read only the parts of their operand that they give out.
+_CONVOLUTIONS = ('conv', 'depthwise_conv')
 _PICKS = ('gather', 'slice', 'strided_slice', 'index_select', 'index_sample', 'lookup_table',
           'take_along_axis', 'read_from_array', 'split', 'unbind', 'unstack')
 
@@ -33,6 +34,10 @@ _SLOW = MappingProxyType({
     'softmax': 1.5,
     'sigmoid': 1.4,
     'exp': 1.3,
+    # They write where they read: no fresh pages.
+    'sgd': 0.2,
+    'momentum': 0.2,
+    'adam': 0.3,
 })
 
 
@@ -97,13 +102,32 @@ def _bytes(graph: Graph, value: int, dims: Mapping[str, int]) -> int:
 def _flops(graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
     """Of a product of (m, k) and (k, n): the square root of mk * kn * mn is m * k * n.
 
-    A convolution has |out| * |filter| / channels multiply-adds, of which the same product is an upper bound.
+    A gradient has a product for each operand that gets one, of the three tensors that it reads.
     """
-    elements = sorted((math.prod(d.evaluate(dims)
-                                 for d in graph.values[v].shape or ())
-                       for v in op.data_reads() + op.writes()),
-                      reverse=True)
+    backward = op.kind.endswith('_grad')
+    values = list(op.data_reads()) if backward else [*op.data_reads(), *op.writes()]
+    products = min(2, len(list(op.writes()))) if backward else 1
+    shapes = {v: _concrete(graph, v, dims) for v in values}
+    if op.kind.startswith(_CONVOLUTIONS):
+        filters = [v for v in values if graph.values[v].parameter and len(shapes[v]) > 2]
+        if filters:
+            return products * _convolution_flops(shapes, filters[0])
+    elements = sorted(map(math.prod, shapes.values()), reverse=True)
     largest = [e for e in elements if e > 0][:3]
     if len(largest) < 3:
         return 2.0 * sum(largest)
-    return 2.0 * math.sqrt(float(largest[0]) * largest[1] * largest[2])
+    return products * 2.0 * math.sqrt(float(largest[0]) * largest[1] * largest[2])
+
+
+def _convolution_flops(shapes: Mapping[int, Tuple[int, ...]], weights: int) -> float:
+    """Of each element of the result: the weights of one of its channels."""
+    channels = shapes[weights][0]
+    others = [shape for v, shape in shapes.items() if v != weights and len(shape) > 2]
+    results = [shape for shape in others if channels in (shape[1], shape[-1])] or others
+    # Its operand may have as many channels: as large a result, if there is no stride.
+    size = min((math.prod(shape) for shape in results), default=0)
+    return 2.0 * size * math.prod(shapes[weights]) / max(1, channels)
+
+
+def _concrete(graph: Graph, value: int, dims: Mapping[str, int]) -> Tuple[int, ...]:
+    return tuple(d.evaluate(dims) for d in graph.values[value].shape or ())
