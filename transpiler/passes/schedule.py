@@ -7,7 +7,7 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -47,14 +47,21 @@ def best_order(problem: Problem,
     """The order that needs least; the given one unless another is strictly better."""
     order = list(range(len(problem)))
     best = Choice(order, 'given', judge(problem, order))
+    judged = {tuple(order)}
     for name, heuristic in candidates.items():
-        order = heuristic(problem)
-        peak = judge(problem, order)
-        if peak < best.peak:
-            best = Choice(order, name, peak)
-    polished = improve_windows(problem, best.order)
-    peak = judge(problem, polished)
-    return Choice(polished, f'{best.name}, windows', peak) if peak < best.peak else best
+        best = _better(problem, best, heuristic(problem), name, judge, judged)
+    return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
+                   judge, judged)
+
+
+def _better(problem: Problem, best: Choice, order: Order, name: str, judge: Judge,
+            judged: Set[Tuple[int, ...]]) -> Choice:
+    """`best`, or `order` if it needs less. No judge finds less than what is alive at one time."""
+    if tuple(order) in judged or peak_bytes(problem, order) >= best.peak:
+        return best
+    judged.add(tuple(order))
+    peak = judge(problem, order)
+    return Choice(order, name, peak) if peak < best.peak else best
 
 
 def schedule(graph: Graph, context: PassContext) -> Graph:

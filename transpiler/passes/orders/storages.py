@@ -11,7 +11,7 @@ from transpiler.passes.orders.problem import Problem
 
 # Up to here an assignment is made for each order; for larger ones its lower bound stands for it, which is nearly always
 # reached.
-_MOST_ASSIGNED = 150
+_MOST_ASSIGNED = 16
 
 
 def storage_bytes(problem: Problem, order: Sequence[int]) -> int:
