@@ -125,7 +125,8 @@ def test_a_watcher_sees_a_peak_that_the_counter_misses():
                 time.sleep(0.001)
         seen = peaks.above_resting(), peaks.above_resting(watcher.highest)
         worker.submit(held._clear).result()
-    assert seen == (0, 4 << 20)
+    counted, watched = seen  # what other threads of this process free in the meantime is some bytes
+    assert counted < 1 << 20 and watched >= 4 << 20
 
 
 def test_a_lower_peak_of_a_later_run_is_seen():
