@@ -76,7 +76,8 @@ class Fitter:
         self._candidates: List[_Candidate] = []
         for base in bases:
             if _can_gain(base, context):
-                problem = remat_problem(base.graph, context)
+                told = replace(context, known={'collecting': base.after})
+                problem = remat_problem(base.graph, told)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
                 rungs = proved(rungs) if exact else rungs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
@@ -47,6 +47,7 @@ _WORTH_A_CHANGE = 1.02
 _MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
 _LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
+_FOR_INNER_REGIONS = frozenset({*_LOOP_PASSES, _REUSE_INSIDE, _HOIST})
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
 OPTIMIZE: Sequences = tuple(loops + order + rest
@@ -210,7 +211,8 @@ def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float
 def _hold(runner: _Runner, best: Plan) -> Plan:
     """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
     context = runner.context
-    held = regions_to_hold(best.original, best.graph, context.model, context.dims)
+    held = regions_to_hold(best.original, best.graph, context.model, context.dims,
+                           best.after.peak_bytes)
     lags = best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if held and lags else ():
@@ -252,15 +254,20 @@ class _Runner:
         self._start = Plan(graph, graph, before, before)
         # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
         self._steps: Dict[Tuple[int, str], Tuple[Plan, Plan]] = {}
+        self._known: Dict[int, Tuple[Plan, Dict[str,
+                                                Any]]] = {}  # by id of the plan, which keeps its id
 
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
         known to need more."""
+        flat = len(self._start.graph.regions) == 1
+        if flat and _FOR_INNER_REGIONS.intersection(sequence):
+            return False
         if self.context.model is RuntimeModel.COLLECTING:
             if _RELEASE in sequence:
                 return False
             # In the main block it frees after the last use and works in place by itself: fewer names are no gain.
-            if len(self._start.graph.regions) == 1 and {_IN_PLACE, _REUSE}.intersection(sequence):
+            if flat and {_IN_PLACE, _REUSE}.intersection(sequence):
                 return False
         if _SCHEDULE in sequence:
             return not self.context.parallel
@@ -278,8 +285,17 @@ class _Runner:
             plan = self._steps[key][1]
         return plan
 
+    def _known_of(self, plan: Plan) -> Dict[str, Any]:
+        if id(plan) not in self._known:
+            known: Dict[str, Any] = {'timeline': plan.after}
+            if self.context.model is RuntimeModel.COLLECTING:
+                known['collecting'] = plan.after
+            self._known[id(plan)] = (plan, known)
+        return self._known[id(plan)][1]
+
     def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
         context = replace(self.context,
+                          known=self._known_of(start),
                           reuses=list(start.reuses),
                           left_alone=dict(start.left_alone),
                           saved_seconds=start.saved_seconds,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import random
-from typing import Dict, List
+from typing import Dict, FrozenSet, List
 
 import pytest
 from hypothesis import given, settings
@@ -164,6 +164,11 @@ def test_parts_of_a_sum_are_made_right_before_it() -> None:
     assert peak_bytes(problem, range(len(problem))) == (1 + 96 + 1) * UNIT
 
 
+def _held(graph: Graph, model: RuntimeModel) -> FrozenSet[int]:
+    """The regions to hold of a graph whose order is the given one."""
+    return regions_to_hold(graph, graph, model, {}, Timeline(graph, model, {}).peak_bytes)
+
+
 def test_only_orders_that_matter_are_held() -> None:
     chain, wide = Draft(), Draft()
     chain.values('a b c')
@@ -174,9 +179,9 @@ def test_only_orders_that_matter_are_held() -> None:
         wide.value(f'small{i}', fetched=True)
         wide.op('op', '', f'big{i}')
         wide.op('op', f'big{i}', f'small{i}')
-    assert regions_to_hold(chain.graph, chain.graph, COLLECTING, {}) == frozenset()
-    assert regions_to_hold(wide.graph, wide.graph, COLLECTING, {}) == {0}
-    assert regions_to_hold(wide.graph, wide.graph, RETAINING, {}) == frozenset()
+    assert _held(chain.graph, COLLECTING) == frozenset()
+    assert _held(wide.graph, COLLECTING) == {0}
+    assert _held(wide.graph, RETAINING) == frozenset()
 
 
 @settings(max_examples=40, deadline=None)

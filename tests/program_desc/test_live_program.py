@@ -78,6 +78,35 @@ def test_variables_that_the_user_holds_still_name_themselves_and_can_be_fetched(
                                                             steps=1).fetched[0][case.fetch[0]].data
 
 
+def test_variables_stay_the_objects_they_are_and_know_the_ops_that_make_them() -> None:
+    case = CHAIN()
+    before = dict(case.main.global_block().vars)
+    merge_all(case)
+    block = case.main.global_block()
+    assert all(
+        block.vars[name] is variable for name, variable in before.items() if name in block.vars)
+    makers = {op.idx: op for op in block.ops}
+    made = {name for op in block.ops for name in op.output_arg_names if name in block.vars}
+    assert made
+    for name in made:
+        assert block.vars[name].op is makers[block.vars[name].op.idx]
+        assert name in block.vars[name].op.output_arg_names
+
+
+def test_variables_that_were_merged_away_still_name_themselves_and_cannot_be_fetched() -> None:
+    case = CHAIN()
+    before = dict(case.main.global_block().vars)
+    merged = merge_all(case)
+    gone = {n: v for n, v in before.items() if n not in case.main.global_block().vars}
+    assert gone.keys() == merged.keys() and gone
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    for name, variable in gone.items():
+        assert (variable.name,
+                variable.desc.type()) == (name, paddle.base.core.VarDesc.VarType.LOD_TENSOR)
+        with pytest.raises(MergedVariableError, match=name):
+            executor.run(case.main, feed=case.feed(0), fetch_list=[variable])
+
+
 def test_the_executor_notices_even_if_the_program_ran_before() -> None:
     plain, case = CHAIN(), CHAIN()
     expected = run_case(plain, steps=3)

@@ -62,6 +62,12 @@ class Value:
         if self.storage < 0:
             self.storage = self.id
 
+    def copy(self) -> Value:
+        """The same facts in an object of its own; `dataclasses.replace` takes five times as long."""
+        twin = object.__new__(Value)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
 
 @dataclass(frozen=True)
 class OpFacts:
@@ -238,13 +244,15 @@ class Graph:
 
     def copy(self) -> Graph:
         """A graph whose values and regions may be changed without changing this one's; ops are shared."""
-        return Graph([replace(v) for v in self.values], list(self.ops),
+        return Graph([v.copy() for v in self.values], list(self.ops),
                      [replace(r, ops=list(r.ops)) for r in self.regions])
 
     def unshared(self) -> Graph:
         """The same ops in the same order, every value in a memory of its own."""
-        return Graph([replace(v, storage=v.id) for v in self.values], list(self.ops),
-                     list(self.regions))
+        alone = [v.copy() for v in self.values]
+        for value in alone:
+            value.storage = value.id
+        return Graph(alone, list(self.ops), list(self.regions))
 
     def storage_members(self) -> Dict[int, List[int]]:
         """Value ids by storage, for every storage that has more than one."""

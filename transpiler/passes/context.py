@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+
+T = TypeVar('T')
 
 
 @dataclass
@@ -24,7 +28,8 @@ class PassContext:
     """Hints and options in, decisions out.
 
     `dims` ranks choices; it never makes a plan unsafe for other sizes. `reuses` and `left_alone` (value id ->
-    reason) are what the passes did and did not do, for the report.
+    reason) are what the passes did and did not do, for the report. `known` is what was found out of the graph that the pass
+    is given, which others may be given too.
     """
 
     model: RuntimeModel
@@ -39,3 +44,16 @@ class PassContext:
     left_alone: Dict[int, str] = field(default_factory=dict)
     saved_seconds: float = 0.0  # time that earlier passes took off the step; recompute may spend it
     spent_seconds: float = 0.0  # extra time of a step that passes so far have spent on recomputing
+    known: Optional[Dict[str, Any]] = None
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` finds out of the graph that the pass was given, before it has changed it."""
+        if self.known is None:
+            return make()
+        if name not in self.known:
+            self.known[name] = make()
+        return self.known[name]
+
+    def collecting(self, graph: Graph) -> Timeline:
+        """The timeline of the graph that the pass was given, on a runtime that collects."""
+        return self.once('collecting', lambda: Timeline(graph, RuntimeModel.COLLECTING, self.dims))

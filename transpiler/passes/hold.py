@@ -18,15 +18,15 @@ from transpiler.ir import Graph
 _TOLERANCE = 1.01
 
 
-def regions_to_hold(original: Graph, planned: Graph, model: RuntimeModel,
-                    dims: Mapping[str, int]) -> FrozenSet[int]:
+def regions_to_hold(original: Graph, planned: Graph, model: RuntimeModel, dims: Mapping[str, int],
+                    peak: int) -> FrozenSet[int]:
     """Regions whose planned order is another than the original, or hoisting would raise the peak of all.
 
-    A runtime that retains everything needs the same in every order.
+    `peak` is that of the planned graph, in bytes. A runtime that retains everything needs the same in every order.
     """
     if model is not RuntimeModel.COLLECTING:
         return frozenset()
-    limit = Timeline(planned, model, dims).peak_bytes * _TOLERANCE
+    limit = peak * _TOLERANCE
     held = {r.id for r in planned.regions if was_moved(original, planned, r.id)}
     for region in planned.regions:
         if region.id not in held and _hoisted_peak(planned, region.id, model, dims) > limit:

@@ -47,7 +47,7 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Releases whatever is large where it ends: on a busy machine the collector is any number of ops late."""
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    timeline = context.collecting(graph)
     least = timeline.peak_bytes * _SMALL
     _release_in_main_region(graph, timeline,
                             lambda lifetime: timeline.evaluate(lifetime.size) >= least)
@@ -100,7 +100,7 @@ def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[
                                                                                bool]) -> None:
     """Releases what the runtime would collect, allocation by allocation, where that is `wanted`.
 
-    Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
+    `timeline` is of a runtime that collects. Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
     would have inserted is written out.
     """
@@ -111,7 +111,7 @@ def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[
         s for lifetime in timeline.lifetimes.by_region[0].values()
         if wanted(lifetime) and may_go.issuperset(lifetime.storages) for s in lifetime.storages
     }
-    shared = in_place_by_op(graph)
+    shared = in_place_by_op(graph, timeline.lifetimes)
     region = graph.regions[0]
     old_ops, region.ops = region.ops, []
     for at, op in enumerate(old_ops):

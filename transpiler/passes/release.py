@@ -9,7 +9,6 @@ from typing import Dict, List, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span, spans
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import never_shared
@@ -28,7 +27,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     alone = never_shared(graph, found)
     context.left_alone.update(alone)
     dying = last_uses(graph, 0, found, alone)
-    shared = in_place_by_op(graph)
+    shared = in_place_by_op(graph, context.collecting(graph).lifetimes)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
     for at, op in enumerate(old_ops):
@@ -51,10 +50,10 @@ def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
     graph.new_op(kind, region, operands=operands, results=results, facts=facts, origin=None)
 
 
-def in_place_by_op(graph: Graph) -> Dict[int, List[Tuple[int, int]]]:
-    """(operand, result) pairs by op, wherever the executor would share a buffer by itself."""
+def in_place_by_op(graph: Graph, collecting: Lifetimes) -> Dict[int, List[Tuple[int, int]]]:
+    """(operand, result) pairs by op, wherever a collecting executor would share a buffer by itself."""
     pairs: Dict[int, List[Tuple[int, int]]] = {}
-    for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING).shared:
+    for op, source, target in collecting.shared:
         if graph.ops[op].kind != SHARE and graph.ops[op].region == 0:
             named = {graph.values[v].storage: v for v in graph.ops[op].reads()}
             written = {graph.values[v].storage: v for v in graph.ops[op].writes()}

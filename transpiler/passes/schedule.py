@@ -71,12 +71,11 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
     of one that holds. In the inner blocks of the latter nothing frees, so there orders are judged by the storages that
     they need once reuse has assigned them.
     """
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     peaks: Dict[int, int] = {}
     for region in _inner_first(graph):
         holds = context.model is RuntimeModel.RETAINING and region != 0
         judge = storage_bytes if holds else peak_bytes
-        problem = region_problem(graph, region, timeline, peaks)
+        problem = _problem(graph, context, region, peaks)
         given = graph.regions[region].ops
         peaks[region] = judge(problem, range(len(given)))
         choice = best_order(problem, judge=judge)
@@ -89,8 +88,7 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
 
 def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     """Runs parameter updates as early as they can, whether that lowers the peak yet or not."""
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
-    problem = region_problem(graph, 0, timeline, {r.id: 0 for r in graph.regions})
+    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
     order = _spaced(graph, given, problem, updates_early(problem))
     graph.regions[0].ops = [given[i] for i in order]
@@ -99,12 +97,18 @@ def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
 
 def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
     """Parameter updates apart from products, in the order that the main region has: clones may have come in between."""
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
-    problem = region_problem(graph, 0, timeline, {r.id: 0 for r in graph.regions})
+    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
     order = _spaced(graph, given, problem, range(len(given)))
     graph.regions[0].ops = [given[i] for i in order]
     return graph
+
+
+def _problem(graph: Graph, context: PassContext, region: int, inner_peaks: Dict[int,
+                                                                                int]) -> Problem:
+    """Of a graph that no op of `region` was moved in yet."""
+    make = lambda: region_problem(graph, region, context.collecting(graph), inner_peaks)
+    return make() if inner_peaks else context.once('problem', make)
 
 
 def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Sequence[int]) -> Order:

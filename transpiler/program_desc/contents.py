@@ -38,9 +38,8 @@ class KnownContents:
             'elementwise_mul': self._multiplied,
         }
 
-    def follow(self, op: core.OpDesc, block: core.BlockDesc) -> None:
-        """Notes what `op` writes, and gives its result the shape that its shape operands say."""
-        kind = op.type()
+    def follow(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
+        """Notes what `op`, of this kind, writes, and gives its result the shape that its shape operands say."""
         if kind in _SHAPED:
             self._apply_shape(op, block)
         rule = self._rules.get(kind)
@@ -50,7 +49,7 @@ class KnownContents:
         for name in op.output_arg_names():
             self._known.pop(name, None)
         if contents is not None and len(contents) <= _MOST_ELEMENTS:
-            self._known[op.output('Y' if op.type() == 'stack' else 'Out')[0]] = contents
+            self._known[op.output('Y' if kind == 'stack' else 'Out')[0]] = contents
 
     def _of(self, op: core.OpDesc, slot: str) -> Contents:
         """Contents of all arguments of `slot`, one after the other."""

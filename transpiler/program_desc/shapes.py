@@ -11,9 +11,10 @@ symbol of its own until shape inference shows two of them to be one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import networkx
 from paddle.base import core
@@ -154,12 +155,23 @@ def is_batch(symbol: str) -> bool:
     return symbol == BATCH or symbol.startswith(f'{BATCH}(')
 
 
+class _Step(NamedTuple):
+    """An op, and what is asked of it in every probe."""
+
+    op: core.OpDesc
+    kind: str
+    inner: Tuple[int, ...]  # blocks that it runs
+    outputs: List[Tuple[VariableKey, core.VarDesc]]
+
+
 class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
     def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
         self._program = program
         self._declared = declared
+        self._variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
+        self._steps = [self._steps_of(i) for i in range(program.num_blocks())]
 
     def probe(self, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
         entered = {}
@@ -167,71 +179,80 @@ class _Prober:
             key = (0, name)
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
             self._program.block(0).find_var(name.encode()).set_shape(entered[key])
-        inference = _Inference(self._program, self._declared, entered)
+        inference = _Inference(self._program, self._steps, {**self._declared, **entered})
         inference.run(0)
-        for (block, name), variable in inference.variables.items():
-            variable.set_shape(self._declared[block, name])
+        for key, variable in self._variables.items():
+            variable.set_shape(self._declared[key])
         return _Probe({
             **self._declared,
             **entered,
             **inference.largest
         }, frozenset(inference.failed))
 
-
-class _Inference:
-    """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
-
-    def __init__(self, program: core.ProgramDesc, declared: _Declared, entered: _Declared) -> None:
-        self._program = program
-        self.failed: Set[Tuple[int, int]] = set()
-        self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
-        self.variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
-        self._shapes = {**declared, **entered}  # those of all tensors at this moment
-        self._contents = KnownContents()
-
-    def run(self, index: int) -> None:
+    def _steps_of(self, index: int) -> List[_Step]:
         block = self._program.block(index)
-        for j in range(block.op_size()):
-            op = block.op(j)
-            kind = op.type()
-            if self._program.num_blocks() > 1:
-                for name in op.attr_names():
-                    if op.attr_type(name) == core.AttrType.BLOCK:
-                        self.run(op._block_attr_id(name))
-            if kind == 'share_buffer':  # shares memory; says nothing of shapes
-                continue
-            outputs = self._outputs(op, index)
-            try:
-                op.infer_shape(block)
-            except Exception:  # the op rejects the probe: what was declared is all that is known
-                self.failed.add((index, j))
-                for key, variable in outputs:
-                    variable.set_shape(self._shapes[key])
-            self._contents.follow(op, block)
-            if kind == 'rnn':
-                _set_rnn_reserve(op, block)
-            for key, variable in outputs:
-                self._note(key, tuple(variable.shape()))
+        ops = map(block.op, range(block.op_size()))
+        return [_Step(op, op.type(), self._blocks_of(op), self._outputs(op, index)) for op in ops]
+
+    def _blocks_of(self, op: core.OpDesc) -> Tuple[int, ...]:
+        if self._program.num_blocks() == 1:
+            return ()
+        return tuple(
+            op._block_attr_id(name)
+            for name in op.attr_names()
+            if op.attr_type(name) == core.AttrType.BLOCK)
 
     def _outputs(self, op: core.OpDesc, index: int) -> List[Tuple[VariableKey, core.VarDesc]]:
         found = []
         for name in op.output_arg_names():
             block = index
-            while block >= 0 and (block, name) not in self._shapes:
+            while block >= 0 and (block, name) not in self._declared:
                 block = self._program.block(block).parent
             if block >= 0:
                 found.append(((block, name), self._variable(block, name)))
         return found
 
     def _variable(self, block: int, name: str) -> core.VarDesc:
-        if (block, name) not in self.variables:
-            self.variables[(block, name)] = self._program.block(block).find_var(name.encode())
-        return self.variables[(block, name)]
+        if (block, name) not in self._variables:
+            self._variables[block, name] = self._program.block(block).find_var(name.encode())
+        return self._variables[block, name]
+
+
+class _Inference:
+    """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
+
+    def __init__(self, program: core.ProgramDesc, steps: List[List[_Step]],
+                 shapes: _Declared) -> None:
+        self._program = program
+        self._steps = steps
+        self.failed: Set[Tuple[int, int]] = set()
+        self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._shapes = shapes  # those of all tensors at this moment
+        self._contents = KnownContents()
+
+    def run(self, index: int) -> None:
+        block = self._program.block(index)
+        for j, step in enumerate(self._steps[index]):
+            for inner in step.inner:
+                self.run(inner)
+            if step.kind == 'share_buffer':  # shares memory; says nothing of shapes
+                continue
+            try:
+                step.op.infer_shape(block)
+            except Exception:  # the op rejects the probe: what was declared is all that is known
+                self.failed.add((index, j))
+                for key, variable in step.outputs:
+                    variable.set_shape(self._shapes[key])
+            self._contents.follow(step.op, step.kind, block)
+            if step.kind == 'rnn':
+                _set_rnn_reserve(step.op, block)
+            for key, variable in step.outputs:
+                self._note(key, tuple(variable.shape()))
 
     def _note(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
         self._shapes[key] = shape
         seen = self.largest.get(key)
-        if seen is None or -1 in shape or (-1 not in seen and _elements(shape) > _elements(seen)):
+        if seen is None or -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
             self.largest[key] = shape
 
 
@@ -247,19 +268,12 @@ def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
     reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
     if reserve is not None and -1 not in out and not op.attr('is_test'):
         rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
-        reserve.set_shape([rows, _elements(out) * _item_bytes(kept) // _item_bytes(reserve)])
+        reserve.set_shape([rows, math.prod(out) * _item_bytes(kept) // _item_bytes(reserve)])
 
 
 def _item_bytes(variable: core.VarDesc) -> int:
     """What is declared for the reserve is bytes, but elements of the result's type are in it."""
     return core.size_of_dtype(variable.dtype())
-
-
-def _elements(shape: Sequence[int]) -> int:
-    product = 1
-    for dim in shape:
-        product *= dim
-    return product
 
 
 def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],

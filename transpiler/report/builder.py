@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional
 
@@ -26,7 +27,6 @@ def build_report(plan: Plan,
                  note: str,
                  same_region: Mapping[int, int] = _SAME) -> MemoryReport:
     """The report of a plan; `same_region` maps regions of its original to those that they became."""
-    before, after = pictures(plan)
     bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
     return MemoryReport(changed=plan.changed,
                         runtime=model.value,
@@ -55,8 +55,7 @@ def build_report(plan: Plan,
                         recompute=_recompute(plan),
                         planning_seconds=seconds,
                         note=note,
-                        picture_before=before,
-                        picture_after=after)
+                        draw=partial(pictures, plan))
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:

@@ -6,7 +6,8 @@ import dataclasses
 import html
 import io
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from functools import cached_property
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from transpiler.report.picture import Picture
 
@@ -83,6 +84,10 @@ class RecomputeReport:
                 f'(no plan for this peak can take less than {least:.1%} more)')
 
 
+def _empty() -> Tuple[Picture, Picture]:
+    return Picture(), Picture()
+
+
 @dataclass
 class MemoryReport:
     """What was predicted, done, and left alone. All sizes are bytes above resting memory.
@@ -116,12 +121,24 @@ class MemoryReport:
     recompute: Optional[RecomputeReport] = None
     planning_seconds: float = 0.0
     note: str = ''
-    picture_before: Picture = field(default_factory=Picture, repr=False, compare=False)
-    picture_after: Picture = field(default_factory=Picture, repr=False, compare=False)
+    draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
+
+    @cached_property
+    def pictures(self) -> Tuple[Picture, Picture]:
+        """The program before and after. Drawn when somebody looks: most reports are only printed."""
+        return self.draw()
+
+    @property
+    def picture_before(self) -> Picture:
+        return self.pictures[0]
+
+    @property
+    def picture_after(self) -> Picture:
+        return self.pictures[1]
 
     def to_dict(self) -> Dict[str, Any]:
         """The same as plain data, ready for JSON; without the pictures."""
-        fields = (f.name for f in dataclasses.fields(self) if not f.name.startswith('picture_'))
+        fields = (f.name for f in dataclasses.fields(self) if f.name != 'draw')
         return {name: _plain(getattr(self, name)) for name in fields}
 
     def plot(self) -> Any:

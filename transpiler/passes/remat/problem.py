@@ -45,7 +45,7 @@ class RematProblem:
 
 def remat_problem(graph: Graph, context: PassContext) -> RematProblem:
     """The problem of the main region of `graph`, in its order."""
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    timeline = context.collecting(graph)
     memory = region_problem(graph, _MAIN, timeline, _nested_peaks(graph, timeline))
     return _Builder(graph, context, memory, timeline).build()
 
