@@ -58,8 +58,16 @@ class Lifetimes:
 
     def _collect(self) -> None:
         for op in self._graph.walk():
+            own, at = self.by_region[op.region], self.position[op.id]
             for value in self._touched(op):
-                self._touch(op, value)
+                facts = self._graph.values[value]
+                if facts.region != op.region:
+                    self._touch_from_inside(op, value)
+                elif facts.storage in own:
+                    lifetime = own[facts.storage]
+                    lifetime.last = max(lifetime.last, at)
+                else:
+                    self._at(op.region, facts.storage, at)
         for region in self._graph.regions:
             for outer, inner in region.arguments:
                 if region.kind is RegionKind.LOOP:
@@ -70,20 +78,20 @@ class Lifetimes:
             if value.fed or value.fetched:
                 self._extend_over_region(value.id, from_start=value.fed)
 
-    def _touched(self, op: Op) -> Iterator[int]:
+    def _touched(self, op: Op) -> Tuple[int, ...]:
         """Values that keep their storage alive at `op`."""
         if self._model is RuntimeModel.IDEAL and op.regions:
             arguments = (pair for r in op.regions for pair in self._graph.regions[r].arguments)
-            yield from (outer for outer, inner in arguments)
-            yield from op.writes()
-            return
-        yield from op.writes()
-        yield from op.data_reads()
-        if self._model is not RuntimeModel.IDEAL:
-            # What a gradient block names is kept for it, even where it needs the shape alone.
-            yield from (v for v in op.shape_reads() if self._graph.values[v].region != op.region)
+            return (*(outer for outer, inner in arguments), *op.writes())
+        data = op.writes() + op.data_reads()
+        if self._model is RuntimeModel.IDEAL or not op.facts.shape_only:
+            return data
+        # What a gradient block names is kept for it, even where it needs the shape alone.
+        values = self._graph.values
+        return data + tuple(v for v in op.shape_reads() if values[v].region != op.region)
 
-    def _touch(self, op: Op, value: int) -> None:
+    def _touch_from_inside(self, op: Op, value: int) -> None:
+        """`op` is in a region within that of `value`, or continues its scope."""
         home = self._graph.values[value].region
         at, kept = self._positions.seen_from(op, home)
         if at < 0:

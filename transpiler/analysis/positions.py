@@ -52,18 +52,21 @@ def spans(graph: Graph) -> Dict[int, Span]:
     positions = Positions(graph)
     found: Dict[int, Span] = {}
     for op in graph.walk():
-        data = set(op.data_reads()) | set(op.writes())
-        for value in dict.fromkeys(op.reads() + op.writes()):
+        reads, writes, data = op.reads(), op.writes(), op.data_reads()
+        for value in dict.fromkeys(reads + writes):
             home = graph.values[value].region
-            at, kept = positions.seen_from(op, home)
+            at, kept = ((positions.of[op.id],
+                         False) if home == op.region else positions.seen_from(op, home))
             if at < 0:
                 continue
-            if value not in found:
-                plain_write = op.region == home and value not in op.reads() and not op.regions
+            span = found.get(value)
+            if span is None:
+                plain_write = op.region == home and value not in reads and not op.regions
                 found[value] = Span(at, at, at, kept, defined=plain_write)
-            span = found[value]
+                continue
             span.first = min(span.first, at)
             span.shape_last = max(span.shape_last, at)
-            span.last = max(span.last, at) if value in data or kept else span.last
+            if kept or value in data or value in writes:
+                span.last = max(span.last, at)
             span.kept = span.kept or kept
     return found

@@ -7,7 +7,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional,
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size
+from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size
 
 # How many ops late the collector may be: a small one does not give it the time to free a large tensor.
 _OPS_LATE = 2
@@ -108,7 +108,7 @@ class Timeline:
                 inner = {self._graph.values[v].storage for v, _ in region.results}
                 for storage, lifetime in self.lifetimes.by_region[region.id].items():
                     if storage in inner:
-                        yield Resident(storage, lifetime.size, Size.of(1))
+                        yield Resident(storage, lifetime.size, ONE)
 
     def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
         """Where the gradients of all trips are added up: made at the end of the first trip."""
@@ -176,7 +176,7 @@ class Timeline:
         """What a trip of `region` leaves behind, the scopes that inner loops leave in it included."""
         for storage, lifetime in self.lifetimes.by_region[region.id].items():
             if lifetime.kept:
-                yield Resident(storage, lifetime.size, Size.of(1))
+                yield Resident(storage, lifetime.size, ONE)
         for _, inner, until, _ in self._scopes_left_in(region):
             if until >= len(region.ops):
                 yield from _times(self._kept_residents(inner), inner.trips)
@@ -190,7 +190,7 @@ class Timeline:
             absent, shorter = self._absent_from(inside)
             for storage, lifetime in self.lifetimes.by_region[region.id].items():
                 if lifetime.first <= at <= lifetime.last and storage not in absent:
-                    yield Resident(storage, lifetime.size, Size.of(1))
+                    yield Resident(storage, lifetime.size, ONE)
             for start, inner, until, _ in self._scopes_left_in(region):
                 if start < at <= until and inner.id == shorter:
                     yield from self._earlier_trips(inner)

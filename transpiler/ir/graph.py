@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
 
-from transpiler.ir.size import Size
+from transpiler.ir.size import ONE, Size
 
 # Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
 # stay. It stands for no op of the imported program.
@@ -185,7 +185,7 @@ class Region:
     ops: List[int] = field(default_factory=list)
     arguments: Tuple[Tuple[int, int], ...] = ()
     results: Tuple[Tuple[int, int], ...] = ()
-    trips: Size = field(default_factory=lambda: Size.of(1))
+    trips: Size = ONE
     label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
 

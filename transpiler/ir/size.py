@@ -31,7 +31,7 @@ class Size:
     @classmethod
     def of(cls, value: Union[Number, Size]) -> Size:
         """The constant `value`, or `value` itself if it is a Size already."""
-        return value if isinstance(value, Size) else cls({(): value})
+        return value if type(value) is Size else cls({(): value})
 
     @classmethod
     def dim(cls, name: str) -> Size:
@@ -73,6 +73,8 @@ class Size:
     __radd__ = __add__
 
     def __mul__(self, other: Union[Number, Size]) -> Size:
+        if other is ONE:
+            return self
         product: Dict[Monomial, Number] = {}
         for m1, c1 in self._terms.items():
             for m2, c2 in Size.of(other)._terms.items():
@@ -102,6 +104,8 @@ class Size:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
+        if type(other) is Size:  # asking whether something is a Fraction takes long
+            return self._terms == other._terms
         if not isinstance(other, (int, Fraction, Size)):
             return NotImplemented
         return self._terms == Size.of(other)._terms
@@ -155,3 +159,6 @@ def _term_text(monomial: Monomial, coefficient: Number) -> str:
     if coefficient != 1 or not factors:
         factors.insert(0, str(coefficient))
     return '*'.join(factors)
+
+
+ONE = Size.of(1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Set
+from functools import cached_property
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set
 
 from paddle.base.proto import framework_pb2
 
@@ -63,8 +64,9 @@ def storage_names(graph: Graph) -> Dict[int, str]:
     That name still gives the right contents when it is fetched; the others are gone, and fetching them fails.
     """
     names = {v.id: v.name for v in graph.values}
-    found = spans(graph)
-    for members in graph.storage_members().values():
+    shared = graph.storage_members()
+    found = spans(graph) if shared else {}
+    for members in shared.values():
         last = max(members, key=lambda v: (found[v].first, v))
         for value in members:
             names[value] = graph.values[last].name
@@ -77,11 +79,22 @@ class _Emitter:
         self._program = program
         self._graph = graph
         self._names = storage_names(graph)
-        self._shape_read_later = _shape_read_later(graph)
+        self._added = {
+            RELEASE: self._emit_release,
+            SHARE: self._emit_share,
+            UNCOPIED: self._emit_uncopied
+        }
         self._declarations = {
             (region, v.name): v for block, region in program.block_regions.items()
             for v in program.message.blocks[block].vars
         }
+
+    @cached_property
+    def _shape_read_later(self) -> Set[int]:
+        """Values whose shape somebody reads after the last read of their data."""
+        later = {v for v, span in spans(self._graph).items() if span.shape_last > span.last}
+        storages = {self._graph.values[v].storage for v in later}
+        return {v.id for v in self._graph.values if v.storage in storages}
 
     def run(self) -> EmittedProgram:
         message = framework_pb2.ProgramDesc()
@@ -108,10 +121,10 @@ class _Emitter:
         return EmittedProgram(message, origins, merged, released)
 
     def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
-        descs = [self._emit_op(op) for op in ops]
-        _set_roles(descs, ops)
         del block.ops[:]
-        block.ops.extend(descs)
+        for op in ops:
+            self._emit_op(op, block.ops.add())
+        _set_roles(block.ops, ops)
         values = self._graph.values
         gone = {
             v.name
@@ -142,14 +155,10 @@ class _Emitter:
         original = self._program.graph.values[value]
         return self._declarations[original.region, original.name]
 
-    def _emit_op(self, op: Op) -> framework_pb2.OpDesc:
-        if op.kind == RELEASE:
-            return self._emit_release(op)
-        if op.kind == SHARE:
-            return self._emit_share(op)
-        if op.kind == UNCOPIED:
-            return self._emit_uncopied(op)
-        desc = framework_pb2.OpDesc()
+    def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        if op.kind in self._added:
+            self._added[op.kind](op, desc)
+            return
         desc.CopyFrom(self._program.descs[op.origin])
         if op.facts.left_fold:
             # A part of a sum has fewer terms; which ones is for the names to say.
@@ -158,7 +167,6 @@ class _Emitter:
         self._rename(desc.outputs, iter(op.results))
         if op.backward and op.id != op.origin:
             _set_role(desc, _BACKWARD)
-        return desc
 
     def _rename(self, slots: Iterable[framework_pb2.OpDesc.Var], values: Iterator[int]) -> None:
         for slot in slots:
@@ -167,33 +175,31 @@ class _Emitter:
                 if value >= 0 and self._names[value] != old:
                     slot.arguments[i] = self._names[value]
 
-    def _emit_share(self, op: Op) -> framework_pb2.OpDesc:
+    def _emit_share(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """What Paddle's own in-place pass inserts; naming the operand as written orders it before the next op."""
-        desc = framework_pb2.OpDesc(type='share_buffer')
+        desc.type = 'share_buffer'
         operands = [self._names[v] for v in op.operands]
         desc.inputs.add(parameter='X', arguments=operands)
         desc.outputs.add(parameter='Out', arguments=[self._names[v] for v in op.results])
         desc.outputs.add(parameter='XOut', arguments=operands)
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
         attribute.bools.extend([False] * len(operands))
-        return desc
 
-    def _emit_uncopied(self, op: Op) -> framework_pb2.OpDesc:
-        desc = framework_pb2.OpDesc(type='depend')
+    def _emit_uncopied(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        desc.type = 'depend'
         for slots, slot in ((desc.inputs, 'X'), (desc.outputs, 'Out')):
             slots.add(parameter=slot, arguments=[self._names[op.operands[0]]])
         desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
-        return desc
 
-    def _emit_release(self, op: Op) -> framework_pb2.OpDesc:
+    def _emit_release(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""
         dead = [self._names[v] for v in op.writes()]
         if self._graph.values[op.results[0]].kind is ValueKind.ARRAY:
-            desc = framework_pb2.OpDesc(type='assign')
+            desc.type = 'assign'
             desc.inputs.add(parameter='X', arguments=[EMPTY_ARRAY])
             desc.outputs.add(parameter='Out', arguments=dead)
-            return desc
-        desc = framework_pb2.OpDesc(type='share_buffer')
+            return
+        desc.type = 'share_buffer'
         guards = list(dict.fromkeys(self._names[v] for v in op.reads()))
         desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
         desc.outputs.add(parameter='Out', arguments=dead)
@@ -201,7 +207,6 @@ class _Emitter:
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
         # With its dims gone too, a fetch gives an empty array rather than what lies there now.
         attribute.bools.extend(v not in self._shape_read_later for v in op.writes())
-        return desc
 
 
 def _set_role(desc: framework_pb2.OpDesc, role: int) -> None:
@@ -210,24 +215,21 @@ def _set_role(desc: framework_pb2.OpDesc, role: int) -> None:
             attribute.i = role
 
 
-def _set_roles(descs: List[framework_pb2.OpDesc], ops: List[Op]) -> None:
+def _set_roles(descs: Sequence[framework_pb2.OpDesc], ops: List[Op]) -> None:
     """Gives added ops the role (forward, backward, optimize) of the op that they serve: `clone(for_test=True)` takes out
     the ops of the other roles, and fails on an op without one."""
+    if all(op.origin is not None for op in ops):
+        return
+    roles = [next((a.i for a in desc.attrs if a.name == _ROLE), None) for desc in descs]
     role = 0
     for step in (1, -1):  # a release serves the op before it, the others the op after them
-        for desc, op in list(zip(descs, ops))[::step]:
-            own = [a.i for a in desc.attrs if a.name == _ROLE]
-            if own:
-                role = own[0]
-            elif op.origin is None and (op.kind == RELEASE) == (step == 1):
-                desc.attrs.add(name=_ROLE, type=framework_pb2.INT, i=role)
-
-
-def _shape_read_later(graph: Graph) -> Set[int]:
-    """Values whose shape somebody reads after the last read of their data."""
-    later = {v for v, span in spans(graph).items() if span.shape_last > span.last}
-    storages = {graph.values[v].storage for v in later}
-    return {v.id for v in graph.values if v.storage in storages}
+        for i in range(len(ops))[::step]:
+            own = roles[i]
+            if own is not None:
+                role = own
+            elif ops[i].origin is None and (ops[i].kind == RELEASE) == (step == 1):
+                descs[i].attrs.add(name=_ROLE, type=framework_pb2.INT, i=role)
+                roles[i] = role
 
 
 def _declare_empty_array(block: framework_pb2.BlockDesc) -> None:

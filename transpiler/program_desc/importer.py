@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -65,7 +65,8 @@ def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
 def import_program(serialized: bytes,
                    fetched: Iterable[str] = (),
                    skipped: Iterable[str] = (),
-                   infer: Callable[[bytes], Shapes] = infer_shapes) -> ImportedProgram:
+                   infer: Callable[[bytes], Shapes] = infer_shapes,
+                   labels: bool = True) -> ImportedProgram:
     """The graph of a serialized ProgramDesc.
 
     Args:
@@ -73,22 +74,24 @@ def import_program(serialized: bytes,
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
         infer: gives the shapes, which takes most of the time.
+        labels: say of each op where the user made it.
     """
     message = parse(serialized)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
-    importer = _Importer(message, infer(serialized), frozenset(fetched), frozenset(skipped))
+    importer = _Importer(message, infer(serialized), frozenset(fetched), frozenset(skipped), labels)
     return replace(importer.run(), pinned_blocks=pinned)
 
 
 class _Importer:
 
     def __init__(self, message: framework_pb2.ProgramDesc, shapes: Shapes, fetched: FrozenSet[str],
-                 skipped: FrozenSet[str]) -> None:
+                 skipped: FrozenSet[str], labels: bool) -> None:
         self._message = message
         self._shapes = shapes
         self._fetched = fetched
         self._skipped = skipped
+        self._labels = labels
         self._graph = Graph()
         self._registry = OpRegistry()
         self._descs: Dict[int, framework_pb2.OpDesc] = {}
@@ -152,11 +155,12 @@ class _Importer:
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
             return
-        op.operands = tuple(self._resolve(n, index) for s in desc.inputs for n in s.arguments)
-        op.results = tuple(self._resolve(n, index) for s in desc.outputs for n in s.arguments)
-        op.label = _source_line(desc)
-        op.backward = bool(_role(desc) & _BACKWARD_OR_OPTIMIZER)
-        for block in _blocks_of(desc):
+        op.operands = self._resolve_all(desc.inputs, index)
+        op.results = self._resolve_all(desc.outputs, index)
+        found = _attributes(desc)
+        op.label = _source_line(found.callstack) if self._labels else ''
+        op.backward = bool(found.role & _BACKWARD_OR_OPTIMIZER)
+        for block in found.blocks:
             if block not in self._regions:
                 op.regions += (self._import_region(op, desc, block, region),)
 
@@ -235,6 +239,16 @@ class _Importer:
     def _block_of(self, region: int) -> int:
         return next(b for b, r in self._regions.items() if r == region)
 
+    def _resolve_all(self, slots: Iterable[framework_pb2.OpDesc.Var],
+                     index: int) -> Tuple[int, ...]:
+        """Values by position; most names are those of the block itself."""
+        scope = self._scopes[index]
+        return tuple([
+            scope[name] if name in scope and name != EMPTY_NAME else self._resolve(name, index)
+            for slot in slots
+            for name in slot.arguments
+        ])
+
     def _resolve(self, name: str, index: int) -> int:
         """The value that `name` stands for in block `index`; -1 for an empty argument."""
         if name == EMPTY_NAME:
@@ -286,22 +300,31 @@ def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:
     return next((list(s.arguments) for s in slots if s.parameter == name), [])
 
 
-def _role(desc: framework_pb2.OpDesc) -> int:
-    return next((a.i for a in desc.attrs if a.name == 'op_role'), 0)
-
-
 def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
     return next((a.b for a in desc.attrs if a.name == name), False)
 
 
-def _blocks_of(desc: framework_pb2.OpDesc) -> List[int]:
-    blocks: List[int] = []
+class _Attributes(NamedTuple):
+    """What the graph takes from the attributes of an op."""
+
+    role: int
+    blocks: List[int]  # that it runs
+    callstack: Sequence[str]
+
+
+def _attributes(desc: framework_pb2.OpDesc) -> _Attributes:
+    role, blocks, callstack = 0, [], ()
     for attribute in desc.attrs:
-        if attribute.type == framework_pb2.BLOCK:
+        kind, name = attribute.type, attribute.name
+        if name == 'op_role':
+            role = attribute.i
+        elif name == 'op_callstack':
+            callstack = attribute.strings
+        elif kind == framework_pb2.BLOCK:
             blocks.append(attribute.block_idx)
-        elif attribute.type == framework_pb2.BLOCKS:
+        elif kind == framework_pb2.BLOCKS:
             blocks.extend(attribute.blocks_idx)
-    return blocks
+    return _Attributes(role, blocks, callstack)
 
 
 def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
@@ -313,11 +336,13 @@ def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
     return frozenset(names)
 
 
-def _source_line(desc: framework_pb2.OpDesc) -> Optional[str]:
-    """The innermost user frame of the call stack that the program carries."""
-    for attribute in desc.attrs:
-        if attribute.name == 'op_callstack':
-            frames = [s.strip() for s in attribute.strings if s.strip().startswith('File')]
-            own = [f for f in frames if '/paddle/' not in f and '/site-packages/' not in f]
-            return (own or frames or [''])[-1]
-    return ''
+def _source_line(callstack: Sequence[str]) -> str:
+    """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
+    innermost = ''
+    for line in reversed(callstack):
+        frame = line.strip()
+        if frame.startswith('File'):
+            if '/paddle/' not in frame and '/site-packages/' not in frame:
+                return frame
+            innermost = innermost or frame
+    return innermost

@@ -28,8 +28,9 @@ def pin(message: framework_pb2.ProgramDesc, block: int) -> None:
     ops = message.blocks[block].ops
     name = _NAME.format(block)
     bound: Set[int] = set()
+    accesses = [(_arguments(op.inputs), _arguments(op.outputs)) for op in ops]
     for i in range(1, len(ops)):
-        if not _ordered_by_names(ops[i - 1], ops[i]):
+        if not _ordered_by_names(*accesses[i - 1], *accesses[i]):
             bound.update((i - 1, i))
     for i in sorted(bound):
         ops[i].outputs.add(parameter=ORDER_SLOT, arguments=[name])
@@ -64,9 +65,8 @@ def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
         op.outputs.extend(slots)
 
 
-def _ordered_by_names(first: framework_pb2.OpDesc, second: framework_pb2.OpDesc) -> bool:
-    read_first, written_first = _arguments(first.inputs), _arguments(first.outputs)
-    read, written = _arguments(second.inputs), _arguments(second.outputs)
+def _ordered_by_names(read_first: Set[str], written_first: Set[str], read: Set[str],
+                      written: Set[str]) -> bool:
     return bool(written_first & read or written_first & written or read_first & written)
 
 

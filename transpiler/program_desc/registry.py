@@ -63,12 +63,13 @@ class OpRegistry:
 
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
-        signature = (desc.type, tuple((s.parameter, len(s.arguments)) for s in desc.inputs),
-                     tuple((s.parameter, len(s.arguments)) for s in desc.outputs), _updates(desc),
+        signature = (desc.type, tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
+                     tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]), _updates(desc),
                      _adds(desc), _folds(desc))
-        if signature not in self._cache:
-            self._cache[signature] = self._ask(desc)
-        return self._cache[signature]
+        found = self._cache.get(signature)
+        if found is None:
+            found = self._cache[signature] = self._ask(desc)
+        return found
 
     def _ask(self, desc: framework_pb2.OpDesc) -> OpFacts:
         if not self.is_registered(desc.type):
@@ -143,9 +144,9 @@ def _folds(desc: framework_pb2.OpDesc) -> bool:
 
     Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
     """
-    elsewhere = core.is_compiled_with_cuda() or core.is_compiled_with_xpu()
-    return (desc.type == 'sum' and not elsewhere and
-            not any(a.b for a in desc.attrs if a.name == 'use_mkldnn'))
+    if desc.type != 'sum' or core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
+        return False
+    return not any(a.b for a in desc.attrs if a.name == 'use_mkldnn')
 
 
 def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
