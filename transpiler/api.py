@@ -107,6 +107,6 @@ def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanO
     with _no_cycle_collection():
         decision = decide(live_program.serialize(target), live_program.merged_variables(target),
                           request, sequences, options, mark)
-    if decision.emitted is not None:
-        live_program.replace_contents(target, decision.emitted)
+        if decision.emitted is not None:
+            live_program.replace_contents(target, decision.emitted)
     return decision.report
