@@ -21,7 +21,7 @@ from transpiler.passes.orders.exact import improve_windows, optimal_order
 from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
 from transpiler.passes.orders.problem import region_problem
 from transpiler.passes.orders.simulator import peak_bytes, profile
-from transpiler.passes.orders.spacing import keep_apart
+from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import live_ranges, storage_bytes
 from transpiler.passes.reuse import reuse_inside
 from transpiler.passes.schedule import CANDIDATES, best_order, schedule
@@ -192,7 +192,7 @@ def test_keeping_ops_apart_costs_next_to_nothing(graph: Graph, seed: int) -> Non
     first = [dice.random() < 0.3 for _ in order]
     second = [not one and dice.random() < 0.3 for one in first]
     between = [not (one or other) and dice.random() < 0.7 for one, other in zip(first, second)]
-    apart = keep_apart(problem, order, first, second, between)
+    apart = keep_apart(problem, order, Kinds(first, second, between))
     assert dependences(graph, 0).allows(apart)
     assert peak_bytes(problem, apart) <= peak_bytes(problem, order) * 1.005
 
@@ -206,10 +206,11 @@ def test_only_an_op_in_between_that_helps_keeps_two_apart() -> None:
         draft.op('op', source, target)
     problem = problem_of(draft.graph)
     update, product = [True, False, False, False], [False, False, True, False]
-    assert keep_apart(problem, range(4), update, product,
-                      [False, True, False, True]) == [0, 1, 2, 3]
-    assert keep_apart(problem, range(4), update, product,
-                      [False, False, False, True]) == [1, 2, 0, 3]
+    helped = Kinds(update, product, [False, True, False, True])
+    meeting = Kinds(update, product, [False, False, False, True])
+    assert not helped.meet(range(4)) and keep_apart(problem, range(4), helped) == [0, 1, 2, 3]
+    assert meeting.meet(range(4)) and keep_apart(problem, range(4), meeting) == [1, 2, 0, 3]
+    assert not meeting.meet([1, 2, 0, 3])
 
 
 # ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from transpiler.passes.orders.exact import improve_windows, optimal_if_small
 from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
 from transpiler.passes.orders.problem import Order, Problem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
-from transpiler.passes.orders.spacing import keep_apart
+from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import storage_bytes
 
 # A smaller gain is not worth holding an order.
@@ -80,7 +80,7 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
         peaks[region] = judge(problem, range(len(given)))
         choice = best_order(problem, judge=judge)
         if choice.peak < peaks[region] * _WORTH_IT:
-            order = _spaced(graph, given, problem, choice.order)
+            order = keep_apart(problem, choice.order, _kinds(graph, given))
             peaks[region] = judge(problem, order)
             graph.regions[region].ops = [given[i] for i in order]
     return graph
@@ -90,17 +90,18 @@ def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     """Runs parameter updates as early as they can, whether that lowers the peak yet or not."""
     problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
-    order = _spaced(graph, given, problem, updates_early(problem))
+    order = keep_apart(problem, updates_early(problem), _kinds(graph, given))
     graph.regions[0].ops = [given[i] for i in order]
     return graph
 
 
 def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
     """Parameter updates apart from products, in the order that the main region has: clones may have come in between."""
-    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
-    order = _spaced(graph, given, problem, range(len(given)))
-    graph.regions[0].ops = [given[i] for i in order]
+    order, kinds = range(len(given)), _kinds(graph, given)
+    if kinds.meet(order):
+        problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
+        graph.regions[0].ops = [given[i] for i in keep_apart(problem, order, kinds)]
     return graph
 
 
@@ -111,7 +112,8 @@ def _problem(graph: Graph, context: PassContext, region: int, inner_peaks: Dict[
     return make() if inner_peaks else context.once('problem', make)
 
 
-def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Sequence[int]) -> Order:
+def _kinds(graph: Graph, ops: List[int]) -> Kinds:
+    """Updates by vector instructions, products, and what helps between them."""
     kinds = [graph.ops[op].kind for op in ops]
     updates = [k in _VECTOR_UPDATES for k in kinds]
     products = [k.startswith(_PRODUCTS) for k in kinds]
@@ -119,7 +121,7 @@ def _spaced(graph: Graph, ops: List[int], problem: Problem, order: Sequence[int]
         not u and not p and graph.ops[op].origin is not None and not k.startswith(_NO_HELP)
         for u, p, op, k in zip(updates, products, ops, kinds)
     ]
-    return keep_apart(problem, order, updates, products, between)
+    return Kinds(updates, products, between)
 
 
 def _inner_first(graph: Graph, region: int = 0) -> Iterator[int]:
