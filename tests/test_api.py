@@ -9,8 +9,9 @@ import paddle
 import pytest
 from paddle.base.proto import framework_pb2
 
-from tests.harness import Case, fingerprint
+from tests.harness import Case, assert_same_bytes, fingerprint, new_programs, run_case
 from tests.scenarios import loops, straight
+from tests.scenarios.common import data, floats, random_feed
 from transpiler import (InvalidArgumentError, InvalidProgramError, MemoryReport, TranspilerError,
                         UnknownVariableError, UnsupportedPaddleError, memory_optimize,
                         release_memory)
@@ -331,3 +332,34 @@ def test_loops_are_reported_by_block_with_what_a_trip_keeps() -> None:
         op.attr('sub_block').id for op in case.main.global_block().ops if op.type == 'while')
     assert loop.block == f'block {body}' and loop.trips == 5
     assert loop.bytes_per_trip_after <= loop.bytes_per_trip_before
+
+
+# ---------------------------------------------------------------------------------------------------
+# A collector that is late
+
+
+def forward_chain(layers: int = 6, width: int = 256) -> Case:
+    with new_programs() as (main, startup):
+        hidden = data('x', 512, width)
+        for _ in range(layers):
+            hidden = paddle.matmul(hidden, paddle.create_parameter([width, width], 'float32'))
+        out = paddle.mean(hidden)
+    return Case(main, startup, random_feed(x=floats(512, width)), [out.name])
+
+
+def test_a_program_that_nothing_else_helps_is_kept_from_a_late_collector() -> None:
+    case = forward_chain()
+    report = memory_optimize(case.main, fetch_list=list(case.fetch), runtime='executor')
+    assert report.changed and report.peak_bytes_after == report.peak_bytes_before
+    before, after = report.late_peak_bytes
+    assert after <= report.peak_bytes_after * 1.02 < before
+    assert 'which may be late' in str(report)
+    for mode in case.modes():
+        assert_same_bytes(run_case(forward_chain(), mode=mode, steps=3),
+                          run_case(case, mode=mode, steps=3), str(mode))
+
+
+def test_releases_that_take_longer_than_what_they_serve_are_not_made() -> None:
+    case = forward_chain(width=2)
+    report = memory_optimize(case.main, fetch_list=list(case.fetch), runtime='executor')
+    assert not report.changed and report.late_peak_bytes is None

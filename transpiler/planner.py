@@ -46,6 +46,8 @@ Sequences = Tuple[Tuple[NamedPass, ...], ...]
 _WORTH_A_CHANGE = 1.02
 _MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
+# A share of the step's time that releases may take which only keep a late collector from mattering.
+_MOST_FOR_RELEASES = 0.02
 _LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
 _FOR_INNER_REGIONS = frozenset({*_LOOP_PASSES, _REUSE_INSIDE, _HOIST})
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
@@ -98,6 +100,11 @@ class Plan:
         return self.graph is not self.original or bool(self.held)
 
     @property
+    def frees_in_time(self) -> bool:
+        """Whether it releases itself what a late collector would let pile up."""
+        return _PROMPT in self.steps or _SURE in self.steps
+
+    @property
     def order_changed(self) -> bool:
         regions = range(len(self.original.regions))
         return any(was_moved(self.original, self.graph, region) for region in regions)
@@ -142,9 +149,12 @@ def plan(graph: Graph,
     if best.recomputed is not None:
         best = _space(runner, best, options.budget)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
-        best = _hold(runner, best)
+        lags = _lags(runner, best)
+        best = _hold(runner, best, lags)
         if best.held and (options.budget is not None or best.recomputed is not None):
             best = _make_sure(runner, best, options.budget)
+        elif lags:
+            best = _free_in_time(runner, best)
     return best
 
 
@@ -208,12 +218,17 @@ def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float
     return options.max_overhead * step + best.saved_seconds
 
 
-def _hold(runner: _Runner, best: Plan) -> Plan:
+def _lags(runner: _Runner, best: Plan) -> bool:
+    """Whether there is a collector, and it would raise the peak if it were late."""
+    return (runner.context.model is RuntimeModel.COLLECTING and
+            best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE)
+
+
+def _hold(runner: _Runner, best: Plan, lags: bool) -> Plan:
     """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
     context = runner.context
     held = regions_to_hold(best.original, best.graph, context.model, context.dims,
                            best.after.peak_bytes)
-    lags = best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if held and lags else ():
         candidate = runner.run(sequence, start)
@@ -234,6 +249,22 @@ def _make_sure(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
     candidate = runner.run((_SURE,), best)
     fits = candidate.after.peak_bytes <= (best.after.peak_bytes if budget is None else budget)
     return replace(candidate, held=best.held) if fits else best
+
+
+def _free_in_time(runner: _Runner, best: Plan) -> Plan:
+    """Releases in the main region what a late collector would let pile up, if the releases take next to no time.
+
+    They need the order that they were made for: it is held.
+    """
+    context = runner.context
+    candidate = runner.run((_SURE,), best)
+    added = len(candidate.graph.regions[0].ops) - len(best.graph.regions[0].ops)
+    seconds = context.cost.region_seconds(best.graph, 0, context.dims)
+    if (candidate.after.peak_bytes <= best.after.peak_bytes and
+            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < best.before.lagging_peak_bytes
+            and added * context.cost.seconds_per_op <= _MOST_FOR_RELEASES * seconds):
+        return replace(candidate, held=best.held | {0})
+    return best
 
 
 class _Runner:

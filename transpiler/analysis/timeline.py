@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
@@ -55,7 +56,7 @@ class Timeline:
     def peak_bytes(self) -> int:
         return self.peak.bytes
 
-    @property
+    @cached_property
     def lagging_peak_bytes(self) -> int:
         """The peak of `lagging_points`."""
         return max((point.bytes for point in self.lagging_points()), default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -53,6 +53,7 @@ def build_report(plan: Plan,
                         blocks=block_reports(plan, same_region),
                         savings=plan.savings,
                         recompute=_recompute(plan),
+                        late_peak_bytes=_late_peaks(plan),
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan))
@@ -64,6 +65,12 @@ def _recompute(plan: Plan) -> Optional[RecomputeReport]:
         return None
     return RecomputeReport(done.clones, done.seconds, done.bound_seconds, done.step_seconds,
                            list(done.curve))
+
+
+def _late_peaks(plan: Plan) -> Optional[Tuple[int, int]]:
+    if not plan.frees_in_time:
+        return None
+    return plan.before.lagging_peak_bytes, plan.after.lagging_peak_bytes
 
 
 def resting_bytes(graph: Graph, dims: Mapping[str, int]) -> int:

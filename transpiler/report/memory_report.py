@@ -95,6 +95,7 @@ class MemoryReport:
     Resting memory is what exists between runs: parameters, optimizer state and other persistables. It is not
     counted in the peaks. What kernels allocate for themselves is not counted either.
     `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
+    `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -119,6 +120,7 @@ class MemoryReport:
     peak_variables_before: List[PeakVariable] = field(default_factory=list)
     savings: List[Tuple[str, int]] = field(default_factory=list)
     recompute: Optional[RecomputeReport] = None
+    late_peak_bytes: Optional[Tuple[int, int]] = None
     planning_seconds: float = 0.0
     note: str = ''
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)

@@ -116,7 +116,13 @@ def _done(report: MemoryReport) -> List[str]:
         lines.append('Storages taken over: ' + ', '.join(parts))
     if report.recompute is not None:
         lines.append(str(report.recompute))
-    return lines + [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
+    lines += [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
+    if report.late_peak_bytes is not None:
+        late, now = map(human, report.late_peak_bytes)
+        lines.append(
+            f'Released by the program, not by the collector, which may be late: up to {late} before, {now} after'
+        )
+    return lines
 
 
 def _footnotes(report: MemoryReport) -> List[str]:
