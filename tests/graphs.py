@@ -71,6 +71,18 @@ class Draft:
         return made.id
 
 
+def trained_loop(body_values: str) -> Tuple[Draft, int]:
+    """A loop over the fed `x` that carries `h`, and its body, which has these values and no op yet; `g` is there for the
+    gradient."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('h g')
+    draft.op('fill', '', 'h')
+    body = draft.region(draft.op('while', 'x h', 'h'), RegionKind.LOOP, keeps_scopes=True)
+    draft.values(body_values, region=body)
+    return draft, body
+
+
 @dataclass
 class _Generator:
     """Random graphs: chains of small ops that rewrite names, work in place, loop, branch and go back."""

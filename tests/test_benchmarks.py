@@ -102,21 +102,19 @@ def test_two_processes_give_equal_bytes(name):
     assert Result.from_dict(json.loads(json.dumps(first.to_dict()))) == first
 
 
+def hold(count):
+    """A tensor of that many floats."""
+    tensor = paddle.base.core.LoDTensor()
+    tensor._set_dims([count])
+    tensor._alloc_float(paddle.CPUPlace())
+    return tensor
+
+
 def test_a_watcher_sees_a_peak_that_the_counter_misses():
     """The counter looks only when a thread holds more than it ever did, and this one did hold more."""
     paddle.enable_static()
-
-    def hold(count):
-        tensor = paddle.base.core.LoDTensor()
-        tensor._set_dims([count])
-        tensor._alloc_float(paddle.CPUPlace())
-        return tensor
-
-    def hold_and_free(count):
-        hold(count)
-
     with ThreadPoolExecutor(max_workers=1) as worker:
-        worker.submit(hold_and_free, 2 << 20).result()
+        worker.submit(lambda: hold(2 << 20)._clear()).result()
         peaks = measure.Peaks()
         peaks.start_run()
         with measure.Watcher() as watcher:
@@ -131,13 +129,6 @@ def test_a_watcher_sees_a_peak_that_the_counter_misses():
 
 def test_a_lower_peak_of_a_later_run_is_seen():
     paddle.enable_static()
-
-    def hold(count):
-        tensor = paddle.base.core.LoDTensor()
-        tensor._set_dims([count])
-        tensor._alloc_float(paddle.CPUPlace())
-        return tensor
-
     peaks = measure.Peaks()
     seen = []
     for count in (1 << 20, 1 << 18, 1 << 19):

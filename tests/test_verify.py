@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.programs import build, small_options
 from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interfering, live_after,
-                          same_region_pairs, traces)
+                          same_region_pairs, traces, trained_loop)
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph, Op, RegionKind
@@ -485,14 +485,8 @@ def test_a_reader_of_the_shape_may_not_find_an_unknown_shape() -> None:
 # Loops and their gradients
 
 
-def trained_loop() -> Draft:
-    draft = Draft()
-    draft.value('x', fed=True)
-    draft.values('h g')
-    draft.op('fill', '', 'h')
-    loop = draft.op('while', 'x h', 'h')
-    body = draft.region(loop, RegionKind.LOOP, keeps_scopes=True)
-    draft.values('kept early late', region=body)
+def loop_and_gradient() -> Draft:
+    draft, body = trained_loop('kept early late')
     draft.op('op', 'x', 'early', body)
     draft.op('op', 'early h', 'kept', body)
     draft.op('op', 'kept', 'late', body)
@@ -507,7 +501,7 @@ def trained_loop() -> Draft:
 
 
 def test_what_a_gradient_reads_may_not_be_overwritten_later_in_the_trip() -> None:
-    draft = trained_loop()
+    draft = loop_and_gradient()
     body = draft.graph.regions[1].id
     early, kept, late = (draft.id(n, body) for n in ('early', 'kept', 'late'))
     assert not accepted(draft.graph, merged(draft.graph, kept, late))
@@ -515,7 +509,7 @@ def test_what_a_gradient_reads_may_not_be_overwritten_later_in_the_trip() -> Non
 
 
 def test_a_body_value_may_not_take_the_storage_of_what_the_loop_carries() -> None:
-    draft = trained_loop()
+    draft = loop_and_gradient()
     body = draft.graph.regions[1].id
     for name in ('early', 'kept', 'late'):
         assert not accepted(draft.graph, merged(draft.graph, draft.id('h'), draft.id(name, body)))

@@ -9,7 +9,7 @@ from typing import Set
 
 import pytest
 
-from tests.graphs import Draft, dims_of, generated, traces
+from tests.graphs import Draft, dims_of, generated, traces, trained_loop
 from tests.harness import BASIC_MODES, Build, Case, check
 from tests.scenarios import loops
 from transpiler import MemoryReport, memory_optimize
@@ -31,12 +31,7 @@ def context(graph: Graph, model: RuntimeModel = RuntimeModel.RETAINING) -> PassC
 
 def loop_in_loop() -> Draft:
     """The gradient reads `a`; `b` and `c` are dead at the end of the trip, `d` at the end of the inner one."""
-    draft = Draft()
-    draft.value('x', fed=True)
-    draft.values('h g')
-    draft.op('fill', '', 'h')
-    body = draft.region(draft.op('while', 'x h', 'h'), RegionKind.LOOP, keeps_scopes=True)
-    draft.values('a b c', region=body)
+    draft, body = trained_loop('a b c')
     draft.op('op', 'x h', 'a', body)
     draft.op('op', 'a', 'b', body)
     inner = draft.region(draft.op('while', 'x', '', body), RegionKind.LOOP, keeps_scopes=True)

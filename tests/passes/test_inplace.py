@@ -5,7 +5,7 @@ from typing import Any, Dict
 
 import pytest
 
-from tests.graphs import Draft, dims_of, generated
+from tests.graphs import Draft, dims_of, generated, trained_loop
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RegionKind, Size
@@ -115,12 +115,7 @@ def test_an_operand_named_twice_is_left_alone() -> None:
 
 
 def test_what_the_gradient_of_a_loop_reads_is_not_overwritten() -> None:
-    draft = Draft()
-    draft.value('x', fed=True)
-    draft.values('h g')
-    draft.op('fill', '', 'h')
-    body = draft.region(draft.op('while', 'x h', 'h'), RegionKind.LOOP, keeps_scopes=True)
-    draft.values('a b c', region=body)
+    draft, body = trained_loop('a b c')
     draft.op('op', 'x h', 'a', body)
     draft.op('op', 'a', 'b', body, **IN_PLACE)
     draft.op('op', 'b', 'c', body, **IN_PLACE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs import Draft, dims_of, generated
+from tests.graphs import Draft, dims_of, generated, trained_loop
 from tests.orders import straight_graph
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -94,12 +94,7 @@ def test_nobody_moves_in_while_another_shape_of_the_old_tenant_is_read() -> None
 
 
 def test_what_a_gradient_reads_after_the_trip_is_not_taken_over() -> None:
-    draft = Draft()
-    draft.value('x', fed=True)
-    draft.values('h g')
-    draft.op('fill', '', 'h')
-    body = draft.region(draft.op('while', 'x h', 'h'), RegionKind.LOOP, keeps_scopes=True)
-    draft.values('a b c d', region=body)
+    draft, body = trained_loop('a b c d')
     for reads, writes in (('x h', 'a'), ('a', 'b'), ('b', 'c'), ('c', 'd'), ('d', 'h')):
         draft.op('op', reads, writes, body)
     back = draft.region(draft.op('while_grad', 'h', 'g'), RegionKind.LOOP_GRADIENT, forward=body)
