@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
@@ -74,9 +75,9 @@ class Fitter:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
-        for base in bases:
+        for base in _different(bases):
             if _can_gain(base, context):
-                problem = remat_problem(base.graph, context)
+                problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
                 rungs = proved(rungs) if exact else rungs
@@ -122,6 +123,20 @@ class Fitter:
                        left_alone=self._finished.left_alone,
                        savings=base.savings + [('recompute', saved)],
                        recomputed=done)
+
+
+def _different(bases: Sequence[Plan]) -> List[Plan]:
+    """Without those whose graph is that of an earlier one: where an order changed nothing."""
+    found: List[Plan] = []
+    for base in bases:
+        if not any(_equal(base.graph, other.graph) for other in found):
+            found.append(base)
+    return found
+
+
+def _equal(graph: Graph, other: Graph) -> bool:
+    return (graph.regions == other.regions and graph.ops == other.ops and
+            graph.values == other.values)
 
 
 def _can_gain(base: Plan, context: PassContext) -> bool:
