@@ -28,7 +28,7 @@ _WORTH_IT = 0.99
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What recomputing in the main block costs. Times are seconds of a step, by the cost model.
+    """What recomputing in the main block costs. Times are seconds, by the cost model.
 
     `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
     for the peak that was chosen takes less extra time, in the order that the program has.
@@ -36,7 +36,6 @@ class Recomputed:
 
     clones: int
     seconds: float
-    step_seconds: float
     bound_seconds: float
     curve: Tuple[Tuple[int, float], ...]
 
@@ -113,7 +112,7 @@ class Fitter:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.model, self._context.dims)
-        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds, problem.step_seconds,
+        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
                           least_seconds(problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates))
         saved = base.after.peak_bytes - after.peak_bytes

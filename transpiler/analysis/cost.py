@@ -63,18 +63,13 @@ class CostModel:
         """One run of the ops of `region`, loops with all their trips."""
         total = 0.0
         for op in graph.region_ops(region):
-            run = self.inner_seconds if op.regions else self.seconds
-            total += run(graph, op, dims)
-        return total
-
-    def inner_seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
-        """One run of the regions of `op`."""
-        total = 0.0
-        for inner in op.regions:
-            facts = graph.regions[inner]
-            loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
-            trips = facts.trips.evaluate(dims) if loops else 1
-            total += trips * self.region_seconds(graph, inner, dims)
+            if not op.regions:
+                total += self.seconds(graph, op, dims)
+            for inner in op.regions:
+                facts = graph.regions[inner]
+                loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+                trips = facts.trips.evaluate(dims) if loops else 1
+                total += trips * self.region_seconds(graph, inner, dims)
         return total
 
 

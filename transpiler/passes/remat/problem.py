@@ -36,7 +36,6 @@ class RematProblem:
     deadline: List[int]
     seconds: List[float]
     boundary: int
-    step_seconds: float
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -89,13 +88,9 @@ class _Builder:
         boundary = backward_start(self._graph)
         cost, dims = self._context.cost, self._context.dims
         seconds = [cost.seconds(self._graph, op, dims) for op in self._ops]
-        step = sum(
-            cost.inner_seconds(self._graph, op, dims) if op.regions else spent
-            for op, spent in zip(self._ops, seconds))
         problem = RematProblem(self._memory, [op.id for op in self._ops], self._cells,
                                [()] * len(self._ops), [()] * len(self._ops), [0] * len(self._ops),
-                               [-1] * len(self._cells), [0] * len(self._ops), seconds, boundary,
-                               step)
+                               [-1] * len(self._cells), [0] * len(self._ops), seconds, boundary)
         for at, op in enumerate(self._ops[:boundary]):
             if self._may_be_cloned(at, op):
                 self._add(problem, at, op)
