@@ -23,13 +23,19 @@ EVERYTHING = "max"
 class Study:
     """A program, and what mirroring reached on it: MiB above resting, and its extra time as a share of a step.
 
-    `ours` are options of another size to measure time at, where the first is too long for this machine.
+    `parameter_gradients_mib` is the gradient of a parameter that is as large as an activation: mirroring does not
+    count it.
     """
     program: str
     options: Mapping[str, Any]
     mirrored_mib: Optional[float] = None
     mirrored_time: Optional[float] = None
-    parameter_gradients_mib: float = 0.0  # that mirroring does not count, and this does
+    parameter_gradients_mib: float = 0.0
+
+    @property
+    def goal_mib(self) -> Optional[float]:
+        """What mirroring reached, counted as here."""
+        return None if self.mirrored_mib is None else self.mirrored_mib + self.parameter_gradients_mib
 
 
 def _study(program: str,
@@ -81,17 +87,18 @@ class Row:
             self.result.peak_bytes) + self.result.resting_bytes <= budget
 
 
-def budgets(study: Study, lowest: Result, count: int) -> List[int]:
-    """Bytes above resting: mirroring's own peak, then from the peak as it is down to the least, in equal steps."""
-    said = lowest.prediction
-    least, most = said.peak_bytes_after, said.peak_bytes_before
-    steps = [least + (most - least) * number // count for number in range(count - 1, -1, -1)]
-    goal = study.mirrored_mib
-    return ([int(goal * MIB)] if goal is not None and least <= goal * MIB < most else []) + steps
+def budgets(study: Study, least: int, most: int, count: int) -> List[int]:
+    """Bytes above resting: mirroring's own peak, then from `most` down to `least`, in equal steps."""
+    steps = [
+        least + (most - least) * number // max(1, count - 1) for number in reversed(range(count))
+    ]
+    goal = study.goal_mib
+    first = [int(goal * MIB)] if goal is not None and least <= goal * MIB < most else []
+    return list(dict.fromkeys(first + steps))
 
 
 def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool) -> List[Row]:
-    """Untouched, auto, at each budget and, if asked, with RecomputeOptimizer."""
+    """Untouched, auto, at each budget and, if asked, RecomputeOptimizer and a budget of the same peak."""
     study = STUDIES[name]
     spec = Spec(study.program, tuple(sorted(study.options.items())), executor=executor, steps=steps)
     plain = measure_in_child(spec)
@@ -102,18 +109,24 @@ def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool
         rows.append(Row(name, kind, result, plain))
         return result
 
+    def fit(peak: int, kind: str) -> None:
+        add(kind, optimized=True, recompute=EVERYTHING, budget=peak + plain.resting_bytes)
+
     add("auto", optimized=True)
-    lowest = add("max", optimized=True, recompute=EVERYTHING)
-    for budget in budgets(study, lowest, points) if points else ():
-        add(f"budget {budget / MIB:.1f}",
-            optimized=True,
-            recompute=EVERYTHING,
-            budget=budget + plain.resting_bytes)
+    if points:
+        said = add("max", optimized=True, recompute=EVERYTHING).prediction
+        most, least = said.peak_bytes_before, said.peak_bytes_after
+        for budget in budgets(study, least, most, points):
+            fit(budget, f"budget {budget / MIB:.1f} ({budget / most:.0%})")
     if checkpoints:
-        add("RecomputeOptimizer",
-            options=tuple(sorted({
-                **study.options, "checkpoints": True
-            }.items())))
+        theirs = add("RecomputeOptimizer",
+                     options=tuple(sorted({
+                         **study.options, "checkpoints": True
+                     }.items())))
+        try:
+            fit(min(theirs.peak_bytes), "at its peak")
+        except MeasurementError as error:
+            click.echo(str(error), err=True)
     return rows
 
 
@@ -126,7 +139,7 @@ def _cells(row: Row) -> List[str]:
     return [
         row.study, row.kind, f"{result.peak_bytes[0] / MIB:.2f}", f"{later / MIB:.2f}",
         f"{most / MIB:.2f}", "" if said is None else f"{said.peak_bytes_after / MIB:.2f}",
-        "" if study.mirrored_mib is None else f"{study.mirrored_mib:.2f}",
+        "" if study.goal_mib is None else f"{study.goal_mib:.2f}",
         "" if said is None else f"{said.overhead:+.1%}", f"{row.extra:+.1%}",
         "" if study.mirrored_time is None else f"{study.mirrored_time:+.1%}",
         "" if said is None else str(said.clones), meets, "" if verdict == EQUAL else verdict,
@@ -134,18 +147,28 @@ def _cells(row: Row) -> List[str]:
     ]
 
 
+_COLUMNS = ("case", "kind", "first", "later", "most", "predicted", "mirrored", "extra predicted",
+            "extra", "mirrored extra", "clones", "budget", "bytes", "plan s")
+
+
 def table(rows: Sequence[Row]) -> Table:
     """All rows; memory in MiB above resting."""
     result = Table(title="Recomputation: peak above resting in MiB, and extra time of a step",
-                   caption="mirrored: MXNet's figure, which leaves parameter gradients out. Times "
-                   "are CPU seconds of one thread, the least of the runs.")
-    for name in ("case", "kind", "first", "later", "most", "predicted", "mirrored",
-                 "extra predicted", "extra", "mirrored extra", "clones", "budget", "bytes",
-                 "plan s"):
+                   caption="mirrored: MXNet's figure, which leaves parameter gradients out (x's of "
+                   "case 2 is added). Times are CPU seconds of one thread, the least of the runs.")
+    for name in _COLUMNS:
         result.add_column(name, no_wrap=True)
     for row in rows:
         result.add_row(*_cells(row))
     return result
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The columns of `table` in which something stands, for a document."""
+    lines = [_COLUMNS, *map(_cells, rows)]
+    used = [at for at in range(len(_COLUMNS)) if any(line[at] for line in lines[1:])]
+    text = ["| " + " | ".join(line[at] for at in used) + " |" for line in lines]
+    return "\n".join([text[0], "|" + "---|" * len(used), *text[1:]])
 
 
 def _plain(row: Row) -> Dict[str, Any]:
@@ -157,10 +180,13 @@ def _plain(row: Row) -> Dict[str, Any]:
 @click.option("--points", type=click.IntRange(0), default=3, show_default=True, help="Budgets.")
 @click.option("--steps", type=click.IntRange(2), default=3, show_default=True)
 @click.option("--executor", type=click.Choice(tuple(EXECUTORS)), default="default")
-@click.option("--checkpoints", is_flag=True, help="RecomputeOptimizer, too.")
+@click.option("--checkpoints",
+              is_flag=True,
+              help="RecomputeOptimizer, too, and its peak as budget.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="A table for a document.")
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
 def main(names: Tuple[str, ...], points: int, steps: int, executor: str, checkpoints: bool,
-         out: Optional[Path]) -> None:
+         as_markdown: bool, out: Optional[Path]) -> None:
     """Measure the cases NAMES (all of them if none is given), each figure in a fresh process."""
     unknown = sorted(set(names) - set(STUDIES))
     if unknown:
@@ -172,7 +198,10 @@ def main(names: Tuple[str, ...], points: int, steps: int, executor: str, checkpo
         except MeasurementError as error:
             click.echo(str(error), err=True)
     console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
+    if as_markdown:
+        click.echo(markdown(rows))
+    else:
+        (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
     if out is not None:
         out.write_text(json.dumps([_plain(row) for row in rows], indent=1) + "\n")
 

@@ -193,3 +193,39 @@ def test_a_budget_is_met_by_the_measured_peak_of_every_run(mode: Mode) -> None:
                         steps=4,
                         options={"budget": budget})
     assert max(peak.first, peak.later) <= budget
+
+
+def gru_steps() -> Case:
+    return _benchmark("gru_loop", trip_count=9, batch_size=8, width=32)
+
+
+def test_what_runs_again_in_loops_stands_in_the_same_account() -> None:
+    loops = {"trip_count": 9}
+    account = _optimiser([], recompute="max", **loops)(gru_steps()).recompute
+    assert account.clones == account.inner_clones > 0
+    assert account.step_seconds > account.extra_seconds == account.inner_seconds > 0
+    assert account.saved_seconds > 0
+    assert f"{account.clones} operators" in str(account) and "loops" in str(account)
+    report = _optimiser([], recompute="max", **loops)(gru_steps())
+    assert str(report.recompute) in " ".join(str(report).split())
+    assert _optimiser([], recompute=False, **loops)(gru_steps()).recompute is None
+
+
+def test_a_budget_decides_how_much_runs_again_in_loops_too() -> None:
+    """Nothing where dropping copies is enough, and whatever `max_overhead` says where that is needed."""
+    loops = {"trip_count": 9}
+    found = [
+        _optimiser([], recompute=mode, **loops)(gru_steps()) for mode in (False, "auto", "max")
+    ]
+    free, usual, lowest = (report.peak_bytes_after for report in found)
+    assert free > usual > lowest
+    extras = []
+    for peak in (free, usual, lowest):
+        reports: List[Any] = []
+        budget = peak + found[0].resting_bytes
+        check(gru_steps, _optimiser(reports, budget=budget, **loops), modes=[DEFAULT_MODE, ORDERED])
+        assert reports[0].peak_bytes_after <= peak
+        extras.append(reports[0].recompute.extra_seconds if reports[0].recompute else 0.0)
+    assert 0.0 == extras[0] < extras[1] < extras[2]
+    with pytest.raises(MemoryBudgetError):
+        _optimiser([], budget=lowest + found[0].resting_bytes - 1, **loops)(gru_steps())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
@@ -27,7 +28,7 @@ _WORTH_IT = 0.99
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What recomputing in the main block costs. Times are seconds of a step, by the cost model.
+    """What recomputing in the main block costs. Times are seconds, by the cost model.
 
     `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
     for the peak that was chosen takes less extra time, in the order that the program has.
@@ -35,7 +36,6 @@ class Recomputed:
 
     clones: int
     seconds: float
-    step_seconds: float
     bound_seconds: float
     curve: Tuple[Tuple[int, float], ...]
 
@@ -74,10 +74,9 @@ class Fitter:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
-        for base in bases:
+        for base in _different(bases):
             if _can_gain(base, context):
-                told = replace(context, known={'collecting': base.after})
-                problem = remat_problem(base.graph, told)
+                problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
                 rungs = proved(rungs) if exact else rungs
@@ -113,7 +112,7 @@ class Fitter:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.model, self._context.dims)
-        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds, problem.step_seconds,
+        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
                           least_seconds(problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates))
         saved = base.after.peak_bytes - after.peak_bytes
@@ -123,6 +122,20 @@ class Fitter:
                        left_alone=self._finished.left_alone,
                        savings=base.savings + [('recompute', saved)],
                        recomputed=done)
+
+
+def _different(bases: Sequence[Plan]) -> List[Plan]:
+    """Without those whose graph is that of an earlier one: where an order changed nothing."""
+    found: List[Plan] = []
+    for base in bases:
+        if not any(_equal(base.graph, other.graph) for other in found):
+            found.append(base)
+    return found
+
+
+def _equal(graph: Graph, other: Graph) -> bool:
+    return (graph.regions == other.regions and graph.ops == other.ops and
+            graph.values == other.values)
 
 
 def _can_gain(base: Plan, context: PassContext) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.cost import CostModel
@@ -17,7 +18,7 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.recompute import recompute_in_regions
+from transpiler.passes.recompute import recompute_all_in_regions, recompute_in_regions
 from transpiler.passes.prompt import hand_on_or_release, release_surely
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
@@ -37,6 +38,7 @@ _HOIST: NamedPass = ('one storage for all trips', hoist_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
+_RECOMPUTE_ALL: NamedPass = ('recompute all', recompute_all_in_regions)
 _ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', hand_on_or_release)
@@ -48,7 +50,7 @@ _MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
 # A share of the step's time that releases may take which only keep a late collector from mattering.
 _MOST_FOR_RELEASES = 0.02
-_LOOP_PASSES = (_COPIES, _RECOMPUTE, _UNREAD, _ARRAYS)
+_LOOP_PASSES = (_COPIES, _RECOMPUTE, _RECOMPUTE_ALL, _UNREAD, _ARRAYS)
 _FOR_INNER_REGIONS = frozenset({*_LOOP_PASSES, _REUSE_INSIDE, _HOIST})
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
@@ -94,6 +96,7 @@ class Plan:
     saved_seconds: float = 0.0  # of a step, by loop passes
     extra_seconds: float = 0.0  # of a step, for recomputing inside loops and branches
     recomputed: Optional[Recomputed] = None  # in the main block
+    step_seconds: float = 0.0  # of the original, where anything of it is computed again
 
     @property
     def changed(self) -> bool:
@@ -134,18 +137,23 @@ def plan(graph: Graph,
     back, and values share memory only if that adds no dependence.
     """
     runner = _Runner(graph, model, dims, options)
+    sequences = _with_all_recomputed(runner, sequences, options)
     best = runner.run(())
     sums = runner.run(_allowed_sums(sequences)).steps
+    tried = [best]
     for sequence in (sums + sequence for sequence in sequences):
         if runner.may_help(sequence):
             candidate = runner.run(sequence)
+            tried.append(candidate)
             best.left_alone.update(candidate.left_alone)
             if candidate.after.peak_bytes < best.after.peak_bytes:
                 best = replace(candidate, left_alone=best.left_alone)
     if sums:
         candidate = runner.run([step for step in best.steps if step not in sums])
         best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
-    best = _fit(runner, best, options, sequences)
+    best = _fit(runner, best, tried, options, sequences)
+    if best.recomputed is not None or best.extra_seconds:
+        best = replace(best, step_seconds=runner.step_seconds)
     if best.recomputed is not None:
         best = _space(runner, best, options.budget)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
@@ -158,31 +166,59 @@ def plan(graph: Graph,
     return best
 
 
-def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
+def _with_all_recomputed(runner: _Runner, sequences: Sequences, options: PlanOptions) -> Sequences:
+    """Under a budget, `max_overhead` is no limit inside loops and branches either."""
+    inner = any(region.forward >= 0 for region in runner.run(()).graph.regions)
+    if options.budget is None or options.recompute != 'auto' or not inner:
+        return sequences
+    return sequences + tuple(
+        tuple(_RECOMPUTE_ALL if step == _RECOMPUTE else step
+              for step in sequence)
+        for sequence in sequences
+        if _RECOMPUTE in sequence)
+
+
+def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
+         sequences: Sequences) -> Plan:
     """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows.
 
     Clones start as soon as they can unless their order is held, so that must be allowed too.
     """
-    if options.budget is not None and best.after.peak_bytes <= options.budget:
-        return best
-    allowed = {step for sequence in sequences for step in sequence}
-    bases: Dict[int, Plan] = {}
-    gains = runner.context.model is RuntimeModel.COLLECTING and bool(options.recompute)
-    if gains and {_SCHEDULE, _RECOMPUTE} <= allowed:
-        loops = runner.run(_allowed_sums(sequences)).steps
-        loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
-        orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
-        bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
     if options.budget is None:
         allowed_seconds = _allowed_seconds(runner, best, options)
-        fitter = Fitter(list(bases.values()), best, runner.context, allowed_seconds)
+        fitter = Fitter(_bases(runner, [best], options, sequences), best, runner.context,
+                        allowed_seconds)
         return fitter.within_overhead(allowed_seconds)
-    fitter = Fitter(list(bases.values()), best, runner.context, exact=True)
-    fitting = fitter.within_peak(options.budget)
-    if fitting is None:
+    fitting = [plan for plan in (best, *tried) if plan.after.peak_bytes <= options.budget]
+    cheapest = min(fitting,
+                   key=lambda plan: (plan.extra_seconds, plan.after.peak_bytes),
+                   default=best)
+    if fitting and not cheapest.extra_seconds:
+        return replace(cheapest, left_alone=best.left_alone)
+    fitter = Fitter(_bases(runner, [best, *tried], options, sequences),
+                    cheapest,
+                    runner.context,
+                    exact=True)
+    found = fitter.within_peak(options.budget)
+    if found is None:
         lowest = fitter.lowest()
         raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
-    return fitting
+    return found
+
+
+def _bases(runner: _Runner, plans: List[Plan], options: PlanOptions,
+           sequences: Sequences) -> List[Plan]:
+    """What recomputing in the main block can start from: what `plans` do inside loops and branches, in some orders."""
+    allowed = {step for sequence in sequences for step in sequence}
+    gains = runner.context.model is RuntimeModel.COLLECTING and bool(options.recompute)
+    if not gains or not {_SCHEDULE, _RECOMPUTE} <= allowed:
+        return []
+    sums = runner.run(_allowed_sums(sequences)).steps
+    orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in plans[0].steps else ())
+    inner = dict.fromkeys(
+        tuple(step for step in plan.steps if step in _LOOP_PASSES) for plan in plans)
+    found = (runner.run(sums + loops + order) for loops in inner for order in orders)
+    return list({id(base): base for base in found}.values())
 
 
 def _space(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
@@ -213,9 +249,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
 def _allowed_seconds(runner: _Runner, best: Plan, options: PlanOptions) -> float:
     if options.recompute != 'auto':
         return float('inf')
-    context = runner.context
-    step = context.cost.region_seconds(best.original, 0, context.dims)
-    return options.max_overhead * step + best.saved_seconds
+    return options.max_overhead * runner.step_seconds + best.saved_seconds
 
 
 def _lags(runner: _Runner, best: Plan) -> bool:
@@ -259,10 +293,9 @@ def _free_in_time(runner: _Runner, best: Plan) -> Plan:
     context = runner.context
     candidate = runner.run((_SURE,), best)
     added = len(candidate.graph.regions[0].ops) - len(best.graph.regions[0].ops)
-    seconds = context.cost.region_seconds(best.graph, 0, context.dims)
     if (candidate.after.peak_bytes <= best.after.peak_bytes and
             candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < best.before.lagging_peak_bytes
-            and added * context.cost.seconds_per_op <= _MOST_FOR_RELEASES * seconds):
+            and added * context.cost.seconds_per_op <= _MOST_FOR_RELEASES * runner.step_seconds):
         return replace(candidate, held=best.held | {0})
     return best
 
@@ -285,8 +318,14 @@ class _Runner:
         self._start = Plan(graph, graph, before, before)
         # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
         self._steps: Dict[Tuple[int, str], Tuple[Plan, Plan]] = {}
-        self._known: Dict[int, Tuple[Plan, Dict[str,
-                                                Any]]] = {}  # by id of the plan, which keeps its id
+        # by id of the plan, which keeps its id
+        self._known: Dict[int, Tuple[Plan, Dict[str, Any]]] = {}
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Of the program as it is."""
+        context = self.context
+        return context.cost.region_seconds(self._start.graph, 0, context.dims)
 
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is

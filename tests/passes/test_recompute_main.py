@@ -11,6 +11,7 @@ from tests.graphs import Draft
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError, VerificationError
+from transpiler.fitting import Fitter
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat import exact
@@ -20,7 +21,8 @@ from transpiler.passes.remat.ladder import Rung, front, ladder, proved
 from transpiler.passes.remat.problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import least_peak, profile, untouched
-from transpiler.planner import PlanOptions, plan
+from transpiler.passes.remat.turns import Turns
+from transpiler.planner import Plan, PlanOptions, plan
 from transpiler.verify import verify
 
 UNIT = 4096  # bytes of a value of the drafts
@@ -52,7 +54,8 @@ def _context(mode: str = 'max') -> PassContext:
 
 
 def _problem(graph: Graph, mode: str = 'max') -> RematProblem:
-    return remat_problem(graph, _context(mode))
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, {})
+    return remat_problem(graph, _context(mode), timeline)
 
 
 def _verified(graph: Graph, new: Graph) -> Graph:
@@ -108,6 +111,54 @@ def test_below_the_least_peak_nothing_is_found() -> None:
     problem = _problem(_chain(4))
     assert exact.cheapest(problem, least_peak(problem) - 1) is None
     assert evict(problem, Eviction(0, hopeless=least_peak(problem))) is None
+
+
+_NO_CELL = -1
+
+
+def _shared_inputs(steps: int) -> Graph:
+    """Attention-like: each step reads the same x, and x's gradient is a sum of all steps'."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    for i in range(steps):
+        draft.values(f'y{i} a{i} t{i}')
+        draft.op('scale', 'x', f'y{i}')
+        draft.op('add', f'x y{i}', f'a{i}', in_place=((1, 0),))
+        draft.op('tanh', f'a{i}', f't{i}', in_place=((0, 0),))
+    for i in reversed(range(steps)):
+        draft.values(f'gt{i} gx{i}')
+        _backward(draft, 'back', f't{i}', f'gt{i}')
+        _backward(draft, 'tanh_grad', f't{i} gt{i}', f'gx{i}', in_place=((1, 0),))
+    draft.graph.values[draft.id('gx0')].fetched = True
+    return draft.graph
+
+
+@pytest.mark.parametrize('power', [0.0, 1.0])
+@pytest.mark.parametrize('graph', [_chain(30), _shared_inputs(7)], ids=['chain', 'steps'])
+def test_a_simulation_that_starts_where_memory_runs_short_is_the_whole_one(
+        graph: Graph, power: float) -> None:
+    problem = _problem(graph)
+    turns, peak, most_clones = Turns(problem, power), _peak(graph), 0
+    for limit in range(0, peak + 4096, 2048):
+        found = evict(problem, Eviction(limit, distance_power=power), turns)
+        whole = evict(problem, Eviction(limit, dropped=frozenset({_NO_CELL}), distance_power=power),
+                      turns)
+        assert found == whole
+        most_clones = max(most_clones, found.clones)
+        start = turns.start(limit)
+        assert start.at == len(problem) or limit < peak
+    assert most_clones > 0
+
+
+def test_orders_that_came_out_equal_get_one_ladder() -> None:
+    graph = _chain(20)
+    timeline = Timeline(graph, RuntimeModel.COLLECTING, {})
+    bases = [Plan(graph, each, timeline, timeline) for each in (graph, graph.copy())]
+    curves = [
+        Fitter(chosen, bases[0], _context()).lowest().recomputed.curve
+        for chosen in (bases, bases[:1])
+    ]
+    assert len(curves[0]) > 3 and curves[0] == curves[1]
 
 
 def test_no_rung_is_below_the_least_peak() -> None:
@@ -314,7 +365,7 @@ def test_the_overhead_is_a_limit() -> None:
     graph = _chain(40)
     for share in (0.0, 0.05, 0.2):
         found = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(max_overhead=share))
-        spent = found.recomputed.seconds / found.recomputed.step_seconds if found.recomputed else 0
+        spent = found.recomputed.seconds / found.step_seconds if found.recomputed else 0
         assert spent <= share
 
 

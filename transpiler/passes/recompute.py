@@ -66,6 +66,12 @@ def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
+def recompute_all_in_regions(graph: Graph, context: PassContext) -> Graph:
+    """As `recompute_in_regions`, whatever time it takes: under a budget in bytes, that decides."""
+    context.max_overhead = _FOREVER
+    return recompute_in_regions(graph, context)
+
+
 def _drop_shape_readers(graph: Graph, gradient: Region) -> None:
     """An operand of which only the shape is read becomes another operand of the same shape.
 

@@ -60,11 +60,23 @@ def build_report(plan: Plan,
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:
-    done = plan.recomputed
-    if done is None:
+    """One account of all that runs again, whichever pass did it."""
+    done, inner = plan.recomputed, _inner_clones(plan.graph)
+    if done is None and not inner:
         return None
-    return RecomputeReport(done.clones, done.seconds, done.bound_seconds, done.step_seconds,
-                           list(done.curve))
+    return RecomputeReport(clones=(done.clones if done else 0) + inner,
+                           extra_seconds=(done.seconds if done else 0.0) + plan.extra_seconds,
+                           least_extra_seconds=done.bound_seconds if done else 0.0,
+                           step_seconds=plan.step_seconds,
+                           curve=list(done.curve) if done else [],
+                           inner_clones=inner,
+                           inner_seconds=plan.extra_seconds,
+                           saved_seconds=plan.saved_seconds)
+
+
+def _inner_clones(graph: Graph) -> int:
+    """Ops of loops and branches that run again."""
+    return sum(op.region > 0 and op.origin not in (None, op.id) for op in graph.walk())
 
 
 def _late_peaks(plan: Plan) -> Optional[Tuple[int, int]]:

@@ -65,10 +65,12 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class RecomputeReport:
-    """Forward ops that run again in the backward part of the main block. Times are seconds of a step, predicted.
+    """Forward ops that run again in the backward part. Times are seconds of a step of the program as it was, predicted.
 
-    No plan of the peak that was chosen takes less extra time than `least_extra_seconds` in this order, so the gap to it
-    bounds what a better search could gain. `curve`: all plans there were to choose from, (peak bytes, extra seconds).
+    `clones` stand in the main block and in loops and branches; `inner_clones` and `inner_seconds` are those of loops and
+    branches alone. `saved_seconds` is what loops no longer copy. No plan of the peak that was chosen takes less extra
+    time in the main block than `least_extra_seconds` in this order, so the gap to it bounds what a better search could
+    gain. `curve`: all plans that recompute in the main block that there were to choose from, (peak bytes, extra seconds).
     """
 
     clones: int
@@ -76,12 +78,28 @@ class RecomputeReport:
     least_extra_seconds: float
     step_seconds: float
     curve: List[Tuple[int, float]]
+    inner_clones: int = 0
+    inner_seconds: float = 0.0
+    saved_seconds: float = 0.0
 
     def __str__(self) -> str:
-        share = self.extra_seconds / self.step_seconds if self.step_seconds else 0.0
-        least = self.least_extra_seconds / self.step_seconds if self.step_seconds else 0.0
-        return (f'Computed again: {self.clones} operators, {share:.1%} more time predicted '
-                f'(no plan for this peak can take less than {least:.1%} more)')
+        parts = [
+            f'Computed again: {self.clones} operators, '
+            f'{self._share(self.extra_seconds)} more time predicted'
+        ]
+        if self.inner_clones:
+            parts.append(f', in loops and branches {self.inner_clones} of them, '
+                         f'{self._share(self.inner_seconds)}')
+        if self.saved_seconds:
+            parts.append(
+                f'; copies that loops no longer make take {self._share(self.saved_seconds)} off')
+        if self.clones > self.inner_clones:
+            parts.append(f' (no plan for this peak can take less than '
+                         f'{self._share(self.least_extra_seconds)} more in the main block)')
+        return ''.join(parts)
+
+    def _share(self, seconds: float) -> str:
+        return f'{seconds / self.step_seconds if self.step_seconds else 0.0:.1%}'
 
 
 def _empty() -> Tuple[Picture, Picture]:

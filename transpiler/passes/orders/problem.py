@@ -105,7 +105,15 @@ def region_problem(graph: Graph, region: int, timeline: Timeline,
         timeline: of `graph`, under the collecting runtime; sizes and scopes are taken from it.
         inner_peaks: peak of each nested region by itself, in bytes.
     """
-    return _Builder(graph, region, timeline).build(inner_peaks)
+    before = dependences(graph, region).before
+    return _Builder(graph, region, timeline).build(inner_peaks, before)
+
+
+def given_order(graph: Graph, region: int, timeline: Timeline, inner_peaks: Dict[int,
+                                                                                 int]) -> Problem:
+    """As `region_problem`, for an order that stays as it is: nothing depends on anything in it."""
+    before: List[List[int]] = [[] for _ in graph.regions[region].ops]
+    return _Builder(graph, region, timeline).build(inner_peaks, before)
 
 
 class _Builder:
@@ -122,12 +130,12 @@ class _Builder:
         self._from_start = [False] * len(sizes)
         self._to_end = [False] * len(sizes)
 
-    def build(self, inner_peaks: Dict[int, int]) -> Problem:
+    def build(self, inner_peaks: Dict[int, int], before: List[List[int]]) -> Problem:
         touches = self._touches()
         self._mark_ends()
         ops = [self._graph.ops[op] for op in self._region.ops]
         leaves, collects = self._scopes(ops)
-        return Problem(before=dependences(self._graph, self._region.id).before,
+        return Problem(before=before,
                        touches=touches,
                        sizes=self._sizes,
                        from_start=self._from_start,

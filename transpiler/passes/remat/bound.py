@@ -9,8 +9,9 @@ of a byte, a bound.
 from __future__ import annotations
 
 import math
-from typing import Dict, Hashable, List, Set, Tuple
+from typing import List, Set, Tuple
 
+import numpy
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from transpiler.passes.remat.problem import RematProblem
@@ -21,6 +22,7 @@ _ROUNDS = 8
 _PRICES = (1e-14, 1e-8)  # seconds a byte
 _MOST_OPS = 20_000
 _INFINITE = 1 << 50
+_SOURCE, _SINK, _FIRST = 0, 1, 2  # nodes
 
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
@@ -32,9 +34,10 @@ def least_seconds(problem: RematProblem, peak: int) -> float:
     if sum(problem.memory.sizes[c] for c in needed) <= room:
         return 0.0
     best, (low, high) = 0.0, _PRICES
+    network = _Network(problem, needed)
     for _ in range(_ROUNDS):
         price = math.sqrt(low * high)
-        value, kept = _cut(problem, needed, price)
+        value, kept = network.cut(price)
         best = max(best, value - price * room)
         low, high = (price, high) if kept > room else (low, price)
     return best
@@ -54,49 +57,57 @@ def _at_boundary(problem: RematProblem) -> Tuple[Set[int], int]:
     return needed, fixed
 
 
-def _cut(problem: RematProblem, needed: Set[int], price: float) -> Tuple[float, int]:
-    """The least of seconds computed again plus bytes kept at `price`, and the bytes kept."""
-    network = _Network()
-    pending: List[int] = sorted(needed)
-    seen: Set[int] = set(needed)
-    for cell in needed:
-        network.arc(('had', cell), 'sink', _INFINITE)
-    while pending:
-        cell = pending.pop()
-        op = problem.producer[cell]
-        network.arc(('made', cell), ('had', cell), int(problem.memory.sizes[cell] * price * _UNITS))
-        network.arc(('op', op), ('made', cell), _INFINITE)
-        if not network.knows(('cost', op)):
-            network.arc('source', ('cost', op), int(problem.seconds[op] * _UNITS))
-            network.arc(('cost', op), ('op', op), _INFINITE)
-        for operand in problem.operands[op]:
-            if problem.producer[operand] < 0:
-                continue  # taken as there for nothing: a bound may be too low, never too high
-            network.arc(('had', operand), ('op', op), _INFINITE)
-            if operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
-    value, reached = network.solve()
-    kept = (c for c in seen if ('made', c) in reached and ('had', c) not in reached)
-    return value / _UNITS, sum(problem.memory.sizes[c] for c in kept)
-
-
 class _Network:
-    """A flow network whose nodes have names."""
+    """The flow network of all that the cells of `needed` may be made from; every price of a byte has its own capacities.
 
-    def __init__(self) -> None:
-        self._flow = SimpleMaxFlow()
-        self._number: Dict[Hashable, int] = {'source': 0, 'sink': 1}
+    From the source to each op, whose seconds it cuts to run it again; on to the cells that it makes; from there, for the
+    price of the cell, to who has it: the sink, or the ops that read it.
+    """
 
-    def knows(self, node: Hashable) -> bool:
-        return node in self._number
+    def __init__(self, problem: RematProblem, needed: Set[int]) -> None:
+        cells = _made_from(problem, needed)
+        number = {cell: at for at, cell in enumerate(cells)}
+        ops = list(dict.fromkeys(problem.producer[cell] for cell in cells))
+        node = {op: _FIRST + 2 * len(cells) + at for at, op in enumerate(ops)}
+        self._made = _FIRST + numpy.arange(len(cells))
+        self._had = self._made + len(cells)
+        had = _FIRST + len(cells)
+        forced = [(node[problem.producer[cell]], _FIRST + at) for cell, at in number.items()]
+        forced += [(had + number[cell], _SINK) for cell in needed]
+        forced += [(had + number[operand], node[op])
+                   for op in ops
+                   for operand in problem.operands[op]
+                   if operand in number]
+        tails, heads = numpy.array(forced, numpy.int64).T
+        sources = numpy.full(len(ops), _SOURCE)
+        self._tails = numpy.concatenate((tails, sources, self._made))
+        self._heads = numpy.concatenate((heads, list(node.values()), self._had))
+        self._forced = numpy.full(len(forced), _INFINITE)
+        self._spent = (numpy.array([problem.seconds[op] for op in ops]) * _UNITS).astype(
+            numpy.int64)
+        self._sizes = numpy.array([problem.memory.sizes[cell] for cell in cells], numpy.int64)
 
-    def arc(self, tail: Hashable, head: Hashable, capacity: int) -> None:
-        a, b = (self._number.setdefault(n, len(self._number)) for n in (tail, head))
-        self._flow.add_arc_with_capacity(a, b, capacity)
+    def cut(self, price: float) -> Tuple[float, int]:
+        """The least of seconds computed again plus bytes kept at `price`, and the bytes kept."""
+        kept = (self._sizes * price * _UNITS).astype(numpy.int64)
+        capacities = numpy.concatenate((self._forced, self._spent, kept))
+        flow = SimpleMaxFlow()
+        flow.add_arcs_with_capacity(self._tails, self._heads, capacities)
+        flow.solve(_SOURCE, _SINK)
+        reached = numpy.zeros(self._heads.max() + 1, bool)
+        reached[flow.get_source_side_min_cut()] = True
+        cut = reached[self._made] & ~reached[self._had]
+        return flow.optimal_flow() / _UNITS, int(self._sizes[cut].sum())
 
-    def solve(self) -> Tuple[int, Set[Hashable]]:
-        """The value of a minimum cut, and the nodes on the source's side."""
-        self._flow.solve(0, 1)
-        side = set(self._flow.get_source_side_min_cut())
-        return self._flow.optimal_flow(), {n for n, i in self._number.items() if i in side}
+
+def _made_from(problem: RematProblem, needed: Set[int]) -> List[int]:
+    """`needed`, and the cells that they may be made from. The others are taken as there for nothing: a bound may be too
+    low, never too high."""
+    found = dict.fromkeys(sorted(needed))
+    pending = list(found)
+    while pending:
+        for operand in problem.operands[problem.producer[pending.pop()]]:
+            if operand not in found and problem.producer[operand] >= 0:
+                found[operand] = None
+                pending.append(operand)
+    return list(found)

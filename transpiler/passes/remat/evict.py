@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
+from typing import FrozenSet, Iterable, List, Optional, Set, Tuple
 
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step
+from transpiler.passes.remat.turns import NEVER, Turns
 
-_NEVER = 1 << 60
 # A search for what must run again gives up here; what costs more is not dropped.
 _MOST_OPS = 256
 
@@ -34,86 +34,87 @@ class Eviction:
     distance_power: float = 1.0
 
 
-def evict(problem: RematProblem, how: Eviction) -> Optional[RematPlan]:
+def evict(problem: RematProblem,
+          how: Eviction,
+          turns: Optional[Turns] = None) -> Optional[RematPlan]:
     """The plan that the simulation comes to. It may need more than the limit where nothing can be dropped.
 
-    None as soon as it is of no interest.
+    None as soon as it is of no interest. `turns` are those of `problem` and of this power of the distance.
     """
-    return _Simulation(problem, how).run()
+    return _Simulation(problem, how, turns or Turns(problem, how.distance_power)).run()
 
 
 class _Simulation:
 
-    def __init__(self, problem: RematProblem, how: Eviction) -> None:
+    def __init__(self, problem: RematProblem, how: Eviction, turns: Turns) -> None:
         self._problem = problem
         self._how = how
-        cells = len(problem.cells)
+        self._turns = turns
         self._sizes = problem.memory.sizes
-        self._users = problem.memory.users
-        self._used = [0] * cells  # how many of its users have run
-        self._current = [-1] * cells  # instance that is in memory
+        self._last = turns.last
+        start = turns.until(0) if how.dropped else turns.start(how.limit)
+        self._at = start.at
+        self._live, self._highest = start.live, start.highest
+        self._current = start.current  # instance that is in memory
+        self._following = start.following  # next use by the program, of what can be made again
+        self._candidates = start.offers
+        cells = len(problem.cells)
         self._latest = list(range(cells))
-        self._needed_by = [_NEVER] * cells  # position of the first rebuild that will read it
-        self._held = [False] * cells  # dead for the program, kept for a rebuild
+        self._needed_by = [NEVER] * cells  # position of the first rebuild that will read it
+        # To the end, or although it is dead for the program: a rebuild will read it.
+        self._stays = list(problem.memory.to_end)
         self._pending = [0] * cells  # reads to come in the rebuild under way
-        self._readers = self._evictable_readers()
-        self._candidates: List[Tuple[float, int]] = []
-        self._locked: Set[int] = set()
-        self._at = 0
-        self._live = self._highest = 0
-        self._plan = RematPlan([], list(range(cells)))
-        for cell in range(cells):
-            if problem.memory.from_start[cell]:
-                self._current[cell] = cell
-                self._live += self._sizes[cell]
+        self._plan = RematPlan(turns.steps[:start.at], list(range(cells)))
 
     def run(self) -> Optional[RematPlan]:
-        for at in range(len(self._problem)):
+        for at in range(self._at, len(self._problem)):
+            if self._is_hopeless():
+                return None
             self._at = at
             self._original(at)
-            if (self._highest >= self._how.hopeless or self._plan.seconds > self._how.most_seconds):
-                return None
-        return self._plan
+        return None if self._is_hopeless() else self._plan
 
-    def _evictable_readers(self) -> Dict[int, List[int]]:
-        """Cells that are made again from a cell, by cell."""
-        readers: Dict[int, List[int]] = {}
-        for op, cells in enumerate(self._problem.results):
-            for operand in self._problem.operands[op] if cells else ():
-                readers.setdefault(operand, []).extend(cells)
-        return readers
+    def _is_hopeless(self) -> bool:
+        return self._highest >= self._how.hopeless or self._plan.seconds > self._how.most_seconds
 
     # -- ops of the program -----------------------------------------------------------------------
 
     def _original(self, at: int) -> None:
-        memory = self._problem.memory
-        touched = memory.touches[at]
-        self._locked = set(touched)
-        missing = [c for c in touched if self._current[c] < 0 and self._used[c]]
-        if missing:
-            self._rebuild(missing)
-        born = [c for c in touched if self._current[c] < 0]
-        dying = {c for c in touched if self._ends_here(c, at)}
-        shared = self._shared(at, dying, born)
-        self._make_room(sum(self._sizes[c] for c in born) - shared + memory.transient[at])
+        memory, turns, current = self._problem.memory, self._turns, self._current
+        touched, born = memory.touches[at], turns.born[at]
+        runs = [current[c] for c in touched]
+        if runs.count(-1) > len(born):
+            self._rebuild([c for c in touched if current[c] < 0 and c not in born])
+        needed, dying = turns.needed[at], turns.dying[at]
+        kept = [c for c in dying if self._stays[c]]
+        if kept:
+            dying = [c for c in dying if c not in kept]
+            needed += self._shared(at, turns.dying[at], born) - self._shared(at, dying, born)
+        if self._live + needed > self._how.limit:
+            self._make_room(needed)
+        self._highest = max(self._highest, self._live + needed)
         for cell in born:
-            self._current[cell] = cell
+            current[cell] = cell
             self._live += self._sizes[cell]
-        self._plan.steps.append(Step(at, False, tuple(self._current[c] for c in touched), ()))
+        runs = tuple([current[c] for c in touched])
+        same = runs == touched
+        self._plan.steps.append(turns.steps[at] if same else Step(at, False, runs, ()))
         self._live += memory.leaves[at] - memory.collects[at]
-        for cell in touched:
-            self._used[cell] += 1
-            if cell in dying:
-                self._forget(cell)
-            elif cell in self._how.dropped and self._may_go(cell) and at < self._problem.boundary:
-                self._drop(cell, *self._closure(cell))
-            else:
-                self._offer(cell)
-        self._locked = set()
+        for cell in dying:
+            self._forget(cell)
+        self._take_turns(at)
 
-    def _ends_here(self, cell: int, at: int) -> bool:
-        return (self._used[cell] + 1 == len(self._users[cell]) and
-                not self._problem.memory.to_end[cell] and not self._held[cell])
+    def _take_turns(self, at: int) -> None:
+        for cell, following, rate in self._turns.turns[at]:
+            self._following[cell] = following
+            if following == NEVER:
+                continue
+            if cell in self._how.dropped and at < self._problem.boundary and self._may_go(cell):
+                self._drop(cell, *self._closure(cell))
+            elif self._needed_by[cell] < following:
+                self._offer(cell)
+            else:
+                heapq.heappush(self._candidates, (rate, cell))
 
     def _shared(self, op: int, dying: Iterable[int], born: Iterable[int]) -> int:
         pairs = self._problem.memory.pairs[op]
@@ -124,108 +125,95 @@ class _Simulation:
             self._current[cell] = -1
             self._live -= self._sizes[cell]
 
-    def _next_use(self, cell: int) -> int:
-        users, used = self._users[cell], self._used[cell]
-        return users[used] if used < len(users) else _NEVER
-
-    def _needed(self, cell: int) -> int:
-        """Position at which `cell` is needed next, by the program or by a rebuild."""
-        return min(self._next_use(cell), self._needed_by[cell])
-
     # -- choosing what to drop --------------------------------------------------------------------
 
     def _may_go(self, cell: int) -> bool:
-        op = self._problem.producer[cell]
-        if op < 0 or self._current[cell] < 0 or cell in self._locked and self._pending[cell]:
-            return False
-        following = self._next_use(cell)
-        return (self._problem.boundary <= following < _NEVER and
-                following <= self._problem.deadline[op] and following > self._at)
+        op, following = self._problem.producer[cell], self._following[cell]
+        return (self._at < following < NEVER and self._current[cell] >= 0 and op >= 0 and
+                self._problem.boundary <= following <= self._problem.deadline[op])
 
     def _offer(self, cell: int) -> None:
         op = self._problem.producer[cell]
-        if op >= 0 and self._current[cell] >= 0 and self._next_use(cell) < _NEVER:
-            heapq.heappush(self._candidates,
-                           (self._rate(cell, self._problem.seconds[op], self._sizes[cell]), cell))
+        if op >= 0 and self._current[cell] >= 0 and self._following[cell] < NEVER:
+            rate = self._rate(cell, self._problem.seconds[op], self._sizes[cell])
+            heapq.heappush(self._candidates, (rate, cell))
 
     def _rate(self, cell: int, seconds: float, freed: int) -> float:
-        distance = max(1, self._needed(cell) - self._at)
+        distance = max(1, min(self._following[cell], self._needed_by[cell]) - self._at)
         return seconds / (max(1, freed) * distance**self._how.distance_power)
 
     def _make_room(self, needed: int) -> None:
+        """Drops until `needed` bytes more fit, or nothing else can go."""
+        candidates, limit = self._candidates, self._how.limit
+        locked: Set[int] = set(self._problem.memory.touches[self._at])
         aside: List[Tuple[float, int]] = []
-        while self._live + needed > self._how.limit and self._candidates:
-            entry = heapq.heappop(self._candidates)
+        while self._live + needed > limit and candidates:
+            entry = heapq.heappop(candidates)
             cell = entry[1]
             if not self._may_go(cell):
                 continue
-            if cell in self._locked or self._pending[cell]:
-                aside.append(entry)
+            if cell in locked or self._pending[cell]:
+                if not (cell in locked and self._pending[cell]):
+                    aside.append(entry)
                 continue
             ops, kept = self._closure(cell)
-            freed = self._sizes[cell] - sum(self._sizes[c] for c in kept)
+            freed = self._sizes[cell] - sum([self._sizes[c] for c in kept])
             if freed <= 0 or len(ops) > _MOST_OPS:
                 continue
-            seconds = sum(self._problem.seconds[op] for op in ops) + self._dependents(cell)
+            seconds = sum([self._problem.seconds[op] for op in ops]) + self._dependents(cell)
             rate = self._rate(cell, seconds, freed)
-            if self._candidates and rate > self._candidates[0][0] and rate > entry[0]:
-                heapq.heappush(self._candidates, (rate, cell))
+            if candidates and rate > candidates[0][0] and rate > entry[0]:
+                heapq.heappush(candidates, (rate, cell))
             else:
                 self._drop(cell, ops, kept)
         for entry in aside:
-            heapq.heappush(self._candidates, entry)
-        self._highest = max(self._highest, self._live + needed)
+            heapq.heappush(candidates, entry)
 
     def _closure(self, cell: int) -> Tuple[List[int], List[int]]:
         """Ops that must run again to have `cell` at its next use, and cells to keep for them that would be gone."""
-        when = self._next_use(cell)
-        ops, kept, stack = {}, {}, [cell]
+        when = self._following[cell]
+        current, last, stays = self._current, self._last, self._stays
+        producer, deadline = self._problem.producer, self._problem.deadline
+        ops, kept, stack = {}, {}, [producer[cell]]
         while stack and len(ops) <= _MOST_OPS:
-            made = stack.pop()
-            op = self._problem.producer[made]
+            op = stack.pop()
             if op in ops:
                 continue
             ops[op] = None
             for operand in self._problem.operands[op]:
-                if self._is_there(operand, when):
+                # What is in memory and will still be there is read from there.
+                if stays[operand] or current[operand] >= 0 and last[operand] >= when:
                     continue
-                if self._can_be_made(operand, when):
-                    stack.append(operand)
+                maker = producer[operand]
+                if maker >= 0 and deadline[maker] >= when:
+                    stack.append(maker)
                 else:
                     kept[operand] = None
         return list(ops), list(kept)
 
-    def _is_there(self, cell: int, when: int) -> bool:
-        """Whether `cell`, which is in memory, will still be at position `when`."""
-        if self._held[cell] or self._problem.memory.to_end[cell]:
-            return True
-        return self._current[cell] >= 0 and self._users[cell][-1] >= when
-
-    def _can_be_made(self, cell: int, when: int) -> bool:
-        op = self._problem.producer[cell]
-        return op >= 0 and self._problem.deadline[op] >= when
-
     def _dependents(self, cell: int) -> float:
         """Seconds of what was dropped and would be made from `cell`: runs of dropped values shall not grow long."""
+        readers, current, following = self._turns.readers, self._current, self._following
         total, seen, stack = 0.0, set(), [cell]
         while stack and len(seen) <= _MOST_OPS:
-            for other in self._readers.get(stack.pop(), ()):
-                op = self._problem.producer[other]
-                gone = self._current[other] < 0 and self._next_use(other) < _NEVER
-                if gone and self._used[other] and op not in seen:
-                    seen.add(op)
-                    total += self._problem.seconds[op]
-                    stack.append(other)
+            for other in readers.get(stack.pop(), ()):
+                # Not in memory, has been, and will be.
+                if current[other] < 0 and self._turns.first[other] < following[other] < NEVER:
+                    op = self._problem.producer[other]
+                    if op not in seen:
+                        seen.add(op)
+                        total += self._problem.seconds[op]
+                        stack.append(other)
         return total
 
     def _drop(self, cell: int, ops: List[int], kept: List[int]) -> None:
-        when = self._needed(cell)
+        when = min(self._following[cell], self._needed_by[cell])
         for op in ops:
             for operand in self._problem.operands[op]:
                 self._needed_by[operand] = min(self._needed_by[operand], when)
         for operand in kept:
-            if not self._held[operand]:
-                self._held[operand] = True
+            if not self._stays[operand]:
+                self._stays[operand] = True
                 if self._current[operand] < 0:
                     self._current[operand] = self._latest[operand]
                     self._live += self._sizes[operand]
@@ -275,13 +263,16 @@ class _Simulation:
         spare = sum(self._sizes[c] for c in self._problem.results[op] if c not in made)
         shared = self._shared(op, ending, made)
         needed = sum(self._sizes[c] for c in made) - shared
-        self._make_room(needed + spare + self._problem.scratch[op])
+        needed += spare + self._problem.scratch[op]
+        if self._live + needed > self._how.limit:
+            self._make_room(needed)
+        self._highest = max(self._highest, self._live + needed)
         reads = tuple(self._current[c] for c in operands)
         for cell in made:
             self._latest[cell] = self._current[cell] = len(self._plan.cell_of)
             self._plan.cell_of.append(cell)
             self._live += self._sizes[cell]
-            self._needed_by[cell] = _NEVER
+            self._needed_by[cell] = NEVER
         self._plan.steps.append(Step(op, True, reads, tuple(self._current[c] for c in made)))
         self._plan.seconds += self._problem.seconds[op]
         for cell in operands:
@@ -294,8 +285,7 @@ class _Simulation:
             self._offer(cell)
 
     def _wanted(self, cell: int) -> bool:
-        return bool(self._pending[cell]) or self._next_use(cell) < _NEVER
+        return bool(self._pending[cell]) or self._following[cell] < NEVER
 
     def _ends(self, cell: int) -> bool:
-        return (self._next_use(cell) == _NEVER and not self._held[cell] and
-                not self._problem.memory.to_end[cell])
+        return self._last[cell] < self._at and not self._stays[cell]

@@ -13,6 +13,7 @@ from transpiler.passes.remat.exact import cheapest, is_small
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
+from transpiler.passes.remat.turns import Turns
 
 # Limits are tried from the peak down to this share of it, in equal ratios: as many as the work allows.
 _LEAST = 0.04
@@ -49,7 +50,7 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     series = series[:max(1, limits // _FEWEST)]
     for variant, power in series:
         found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
-    return [_restored(rung) for rung in front(found)]
+    return [_restored(rung.problem, rung.plan) for rung in front(found)]
 
 
 def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
@@ -61,12 +62,12 @@ def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
     best = Rung(profile(problem, start).peak, 0.0, start, problem)
     rungs, high = [best], float(best.peak)
     low = max(_LEAST * high, least_peak(problem))
+    turns = Turns(problem, Eviction.distance_power)
     most_seconds = seconds * _BEFORE_RESTORING
     for _ in range(_HALVINGS if seconds > 0 else 0):
         limit = math.sqrt(max(1.0, low) * high)
-        plan = evict(problem, Eviction(limit, best.peak, most_seconds))
-        rung = None if plan is None else _restored(
-            Rung(profile(problem, plan).peak, plan.seconds, plan, problem))
+        plan = evict(problem, Eviction(limit, best.peak, most_seconds), turns)
+        rung = None if plan is None else _restored(problem, plan)
         if rung is None or rung.seconds > seconds or rung.peak >= best.peak:
             low = limit
         else:
@@ -101,9 +102,10 @@ def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Ite
     lowest = max(_LEAST * peak, least_peak(problem))
     ratio = min(1.0, lowest / max(1, peak))**(1 / limits)
     limit, least, failures = float(peak), peak, 0
+    turns = Turns(problem, power)
     for _ in range(limits):
         limit = min(limit, least) * ratio
-        plan = evict(problem, Eviction(limit, least, distance_power=power))
+        plan = evict(problem, Eviction(limit, least, distance_power=power), turns)
         failures += 1
         if plan is not None:
             rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
@@ -129,6 +131,8 @@ def _without(problem: RematProblem, ops: FrozenSet[int]) -> RematProblem:
                    results=[() if at in ops else cells for at, cells in enumerate(problem.results)])
 
 
-def _restored(rung: Rung) -> Rung:
-    plan = restore(rung.problem, rung.plan, rung.peak)
-    return replace(rung, plan=plan, seconds=plan.seconds)
+def _restored(problem: RematProblem, plan: RematPlan) -> Rung:
+    """`plan` without what it need not compute, at the peak that it has."""
+    seen = profile(problem, plan)
+    better = restore(problem, plan, seen)
+    return Rung(seen.peak, better.seconds, better, problem)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Dict, List, Sequence, Set, Tuple
+from typing import Dict, List, Set, Tuple
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.dependences import accesses
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.orders.problem import Problem, region_problem
+from transpiler.passes.orders.problem import Problem, given_order
 
 _MAIN = 0
 
@@ -37,16 +36,14 @@ class RematProblem:
     deadline: List[int]
     seconds: List[float]
     boundary: int
-    step_seconds: float
 
     def __len__(self) -> int:
         return len(self.ops)
 
 
-def remat_problem(graph: Graph, context: PassContext) -> RematProblem:
-    """The problem of the main region of `graph`, in its order."""
-    timeline = context.collecting(graph)
-    memory = region_problem(graph, _MAIN, timeline, _nested_peaks(graph, timeline))
+def remat_problem(graph: Graph, context: PassContext, timeline: Timeline) -> RematProblem:
+    """The problem of the main region of `graph`, in its order. `timeline` is of `graph`, under the collecting runtime."""
+    memory = given_order(graph, _MAIN, timeline, _nested_peaks(graph, timeline))
     return _Builder(graph, context, memory, timeline).build()
 
 
@@ -58,7 +55,7 @@ def backward_start(graph: Graph) -> int:
 
 def _nested_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """Peak of each nested region above what its op finds, in bytes."""
-    points = {p.op: p.bytes for p in timeline.points}
+    points = {p.op: p.bytes for p in timeline.points} if len(graph.regions) > 1 else {}
     peaks: Dict[int, int] = {}
     for region in graph.regions[1:]:
         inside = [points[op.id] for op in graph.walk(region.id) if op.id in points]
@@ -90,11 +87,10 @@ class _Builder:
     def build(self) -> RematProblem:
         boundary = backward_start(self._graph)
         cost, dims = self._context.cost, self._context.dims
+        seconds = [cost.seconds(self._graph, op, dims) for op in self._ops]
         problem = RematProblem(self._memory, [op.id for op in self._ops], self._cells,
                                [()] * len(self._ops), [()] * len(self._ops), [0] * len(self._ops),
-                               [-1] * len(self._cells), [0] * len(self._ops),
-                               [cost.seconds(self._graph, op, dims) for op in self._ops], boundary,
-                               cost.region_seconds(self._graph, _MAIN, dims))
+                               [-1] * len(self._cells), [0] * len(self._ops), seconds, boundary)
         for at, op in enumerate(self._ops[:boundary]):
             if self._may_be_cloned(at, op):
                 self._add(problem, at, op)
@@ -151,8 +147,3 @@ class _Builder:
         return (facts.kind is ValueKind.DENSE and facts.region == _MAIN and
                 facts.storage == value and not facts.persistable and not facts.fed and
                 value not in op.reads() and len(self._writes[value]) == 1)
-
-
-def uses(problem: RematProblem) -> Sequence[List[int]]:
-    """Positions of the ops that touch each cell, in order."""
-    return problem.memory.users

@@ -15,20 +15,20 @@ from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import Profile, RematPlan, Step, profile
 
 
-def restore(problem: RematProblem, plan: RematPlan, limit: int) -> RematPlan:
-    """A plan of no higher peak than `limit` bytes with fewer clones, or `plan`."""
-    found = _Restorer(problem, plan, limit).run()
-    return found if profile(problem, found).peak <= limit else plan
+def restore(problem: RematProblem, plan: RematPlan, seen: Profile) -> RematPlan:
+    """A plan of no higher peak than that of `plan` with fewer clones, or `plan`. `seen` is its profile."""
+    found = _Restorer(problem, plan, seen).run()
+    return found if found is plan or profile(problem, found).peak <= seen.peak else plan
 
 
 class _Restorer:
 
-    def __init__(self, problem: RematProblem, plan: RematPlan, limit: int) -> None:
+    def __init__(self, problem: RematProblem, plan: RematPlan, seen: Profile) -> None:
         self._problem = problem
         self._plan = plan
-        self._limit = limit
-        self._profile: Profile = profile(problem, plan)
-        self._bytes: numpy.ndarray = self._profile.bytes.copy()
+        self._limit = seen.peak
+        self._profile = seen
+        self._bytes: numpy.ndarray = seen.bytes.copy()
         self._earlier = self._previous_instances()
         self._last = list(self._profile.last)
         self._replaced: Dict[int, int] = {}  # instance -> the one that stands in for it

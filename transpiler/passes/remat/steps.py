@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Tuple
+from typing import Dict, Iterable, List, Set, Tuple
 
 import numpy
 
@@ -58,59 +59,89 @@ def untouched(problem: RematProblem) -> RematPlan:
 
 def profile(problem: RematProblem, plan: RematPlan) -> Profile:
     """Runs `plan` and counts. O(steps + touches)."""
-    first, last = _spans(problem, plan)
-    starts, ends = numpy.zeros(len(plan.steps) + 1), numpy.zeros(len(plan.steps) + 1)
-    during = numpy.zeros(len(plan.steps) + 1)
-    heir, heirs = {}, set()
-    for at, step in enumerate(plan.steps):
-        for a, b in _handovers(problem, plan, step, at, first, last):
-            if a not in heir and b not in heirs:
+    runs = _Runs(problem, plan)
+    first, last = runs.spans()
+    heir = runs.heirs(first, last)
+    sizes = numpy.array(problem.memory.sizes, float)[plan.cell_of]
+    starts, ends = sizes.copy(), sizes
+    starts[list(heir.values())] = 0
+    ends[list(heir)] = 0
+    count, lives = len(plan.steps), first >= 0
+    before = numpy.bincount(first[lives], starts[lives], count)
+    after = numpy.bincount(last[lives], ends[lives], count)
+    during = numpy.array(problem.memory.transient, float)[runs.ops]
+    during[runs.clones] = numpy.array(problem.scratch, float)[runs.ops[runs.clones]]
+    left = numpy.array(problem.memory.leaves, float) - problem.memory.collects
+    after -= numpy.where(runs.clones, 0.0, left[runs.ops])
+    live = numpy.cumsum(before) - numpy.cumsum(after) + after
+    return Profile(live + during, first.tolist(), last.tolist(), heir)
+
+
+class _Runs:
+    """A plan as arrays: the op of each step, and an entry for each instance of each step."""
+
+    def __init__(self, problem: RematProblem, plan: RematPlan) -> None:
+        self._problem = problem
+        self._plan = plan
+        steps = plan.steps
+        self.ops = numpy.array([step.op for step in steps], numpy.int64)
+        self.clones = numpy.array([step.clone for step in steps], bool)
+        instances = [step.reads + step.writes for step in steps]
+        self._cell_of = numpy.array(plan.cell_of, numpy.int64)
+        self._instance = numpy.fromiter(itertools.chain.from_iterable(instances), numpy.int64)
+        lengths = numpy.array(list(map(len, instances)), numpy.int64)
+        self._step = numpy.repeat(numpy.arange(len(steps)), lengths)
+        place = numpy.arange(len(self._step)) - numpy.repeat(
+            numpy.cumsum(lengths) - lengths, lengths)
+        self._read = place < numpy.array([len(step.reads) for step in steps])[self._step]
+
+    def spans(self) -> Tuple[numpy.ndarray, numpy.ndarray]:
+        """First and last step of each instance, -1 if there is none."""
+        first = numpy.full(len(self._plan.cell_of), -1)
+        last = first.copy()
+        # Of equal indices numpy keeps the last assignment.
+        first[self._instance[::-1]] = self._step[::-1]
+        last[self._instance] = self._step
+        memory, cells = self._problem.memory, len(self._problem.cells)
+        from_start = numpy.flatnonzero(memory.from_start)
+        first[from_start] = 0
+        last[from_start] = numpy.maximum(last[from_start], 0)
+        to_end = numpy.array(memory.to_end, bool) & (first[:cells] >= 0)
+        last[numpy.flatnonzero(to_end)] = len(self._plan.steps) - 1
+        return first, last
+
+    def heirs(self, first: numpy.ndarray, last: numpy.ndarray) -> Dict[int, int]:
+        """Who takes over whose allocation: an instance that is born where the other one dies."""
+        pairs = self._problem.memory.pairs
+        counts = numpy.array(list(map(len, pairs)))[self.ops]
+        steps = numpy.flatnonzero(counts)
+        wanted = [pair for op in self.ops[steps].tolist() for pair in pairs[op]]
+        if not wanted:
+            return {}
+        at = numpy.repeat(steps, counts[steps])
+        sources, targets = numpy.array(wanted).T
+        dying = self._find(at, sources, (self._step == last[self._instance]) & self._read)
+        born = self._find(at, targets, self._step == first[self._instance])
+        both = (dying >= 0) & (born >= 0)
+        heir: Dict[int, int] = {}
+        taken: Set[int] = set()
+        for a, b in zip(dying[both].tolist(), born[both].tolist()):
+            if a not in heir and b not in taken:
                 heir[a] = b
-                heirs.add(b)
-        if step.clone:
-            during[at] = problem.scratch[step.op]
-        else:
-            during[at] = problem.memory.transient[step.op]
-            ends[at] += problem.memory.collects[step.op] - problem.memory.leaves[step.op]
-    for instance, cell in enumerate(plan.cell_of):
-        if first[instance] < 0:
-            continue
-        size = problem.memory.sizes[cell]
-        if instance not in heirs:
-            starts[first[instance]] += size
-        if instance not in heir:
-            ends[last[instance]] += size
-    live = numpy.cumsum(starts) - numpy.concatenate(([0.0], numpy.cumsum(ends)[:-1]))
-    return Profile((live + during)[:-1], first, last, heir)
+                taken.add(b)
+        return heir
 
-
-def _spans(problem: RematProblem, plan: RematPlan) -> Tuple[List[int], List[int]]:
-    first, last = [-1] * len(plan.cell_of), [-1] * len(plan.cell_of)
-    for at, step in enumerate(plan.steps):
-        for instance in step.reads + step.writes:
-            if first[instance] < 0:
-                first[instance] = at
-            last[instance] = at
-    end = len(plan.steps) - 1
-    for cell in range(len(problem.cells)):
-        if problem.memory.from_start[cell]:
-            first[cell] = 0
-            last[cell] = max(last[cell], 0)
-        if problem.memory.to_end[cell] and first[cell] >= 0:
-            last[cell] = end
-    return first, last
-
-
-def _handovers(problem: RematProblem, plan: RematPlan, step: Step, at: int, first: List[int],
-               last: List[int]) -> List[Tuple[int, int]]:
-    """(instance that dies, instance that is born) at `step` and may be one allocation."""
-    pairs = problem.memory.pairs[step.op]
-    if not pairs:
-        return []
-    # A clone may read and write the same cell only as different instances; an original op's own are in `reads`.
-    dying = {plan.cell_of[i]: i for i in step.reads if last[i] == at}
-    born = {plan.cell_of[i]: i for i in step.reads + step.writes if first[i] == at}
-    return [(dying[a], born[b]) for a, b in pairs if a in dying and b in born]
+    def _find(self, steps: numpy.ndarray, cells: numpy.ndarray,
+              among: numpy.ndarray) -> numpy.ndarray:
+        """The instance of each of `cells` at the step beside it, looked for `among` some entries; -1 if there is none."""
+        count = len(self._problem.cells)
+        instances = self._instance[among]
+        keys = self._step[among] * count + self._cell_of[instances]
+        order = numpy.argsort(keys)
+        keys, instances = numpy.append(keys[order], -1), numpy.append(instances[order], -1)
+        wanted = steps * count + cells
+        found = numpy.searchsorted(keys[:-1], wanted)
+        return numpy.where(keys[found] == wanted, instances[found], -1)
 
 
 def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
