@@ -15,6 +15,8 @@ Contents = Optional[List[int]]
 # Slots through which an operator takes the shape of its result, the ones that win first.
 _SHAPE_SLOTS = ('ShapeTensor', 'Shape', 'ShapeTensorList', 'expand_shapes_tensor')
 _SHAPED = ('fill_constant', 'reshape2', 'expand_v2', 'gaussian_random', 'uniform_random', 'empty')
+# What makes such contents, or takes its shape from them; all others matter only if some are known already.
+CONTENT_KINDS = frozenset({'shape', *_SHAPED})
 _MOST_ELEMENTS = 64
 
 
@@ -37,6 +39,10 @@ class KnownContents:
             'scale': self._scaled,
             'elementwise_mul': self._multiplied,
         }
+
+    @property
+    def any_known(self) -> bool:
+        return bool(self._known)
 
     def follow(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
         """Notes what `op`, of this kind, writes, and gives its result the shape that its shape operands say."""

@@ -20,7 +20,7 @@ import networkx
 from paddle.base import core
 
 from transpiler.ir import Size
-from transpiler.program_desc.contents import KnownContents
+from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
 
 BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
@@ -70,9 +70,9 @@ def infer_shapes(serialized: bytes) -> Shapes:
     small = [(value, prober.probe(seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES]
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
+    probes = [base.shapes, *(p.shapes for p in doubled.values()), *(p.shapes for _, p in small)]
     for key in declared:
-        seen = (base.shapes[key], *(p.shapes[key] for p in doubled.values()),
-                *(p.shapes[key] for _, p in small))
+        seen = tuple([shapes[key] for shapes in probes])
         if seen not in fitted:
             fitted[seen] = _fit(base.shapes[key], {
                 s: p.shapes[key] for s, p in doubled.items()
@@ -243,16 +243,18 @@ class _Inference:
                 self.failed.add((index, j))
                 for key, variable in step.outputs:
                     variable.set_shape(self._shapes[key])
-            self._contents.follow(step.op, step.kind, block)
+            if step.kind in CONTENT_KINDS or self._contents.any_known:
+                self._contents.follow(step.op, step.kind, block)
             if step.kind == 'rnn':
                 _set_rnn_reserve(step.op, block)
             for key, variable in step.outputs:
-                self._note(key, tuple(variable.shape()))
+                shape = self._shapes[key] = tuple(variable.shape())
+                if shape != self.largest.setdefault(key, shape):
+                    self._note_another(key, shape)
 
-    def _note(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
-        self._shapes[key] = shape
-        seen = self.largest.get(key)
-        if seen is None or -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
+    def _note_another(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        seen = self.largest[key]
+        if -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
             self.largest[key] = shape
 
 
