@@ -6,6 +6,8 @@ from typing import Dict, List
 
 import paddle
 from paddle import static
+from paddle.base import core
+from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import small_options
 from benchmarks.saving import save
@@ -62,3 +64,26 @@ def contents(folder: Path) -> Dict[str, bytes]:
 
 def names(folder: Path) -> List[str]:
     return sorted(contents(folder))
+
+
+def save_old_folder(saved: Path, folder: Path) -> Path:
+    """The program as a folder of 1.x, with a file for each parameter, as Paddle's own `save` operator writes it."""
+    paddle.enable_static()
+    executor, saving = static.Executor(paddle.CPUPlace()), static.Program()
+    folder.mkdir()
+    with static.scope_guard(static.Scope()):
+        program = static.load_inference_model(str(saved), executor)[0]
+        for variable in program.list_vars():
+            if variable.persistable and variable.type == core.VarDesc.VarType.LOD_TENSOR:
+                block = saving.global_block()
+                kept = block.create_var(name=variable.name, persistable=True)
+                block.append_op(type='save',
+                                inputs={'X': [kept]},
+                                outputs={},
+                                attrs={'file_path': str(folder / variable.name)})
+        executor.run(saving)
+    message = framework_pb2.ProgramDesc.FromString(Path(f'{saved}.pdmodel').read_bytes())
+    message.ClearField('op_version_map')  # which came with 2.0
+    message.version.version = 0
+    (folder / '__model__').write_bytes(message.SerializeToString())
+    return folder

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Dict, Iterable, List, Mapping, Tuple, Union
@@ -18,42 +18,45 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.program_desc.importer import parse
-from transpiler.program_desc.parameters import check_parameters
+from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
+                                             old_parameters, parameter_files)
+from transpiler.program_desc.parameters import check_parameter_files, check_parameters
 from transpiler.program_desc.soundness import defect, unknown_operator
 
-MODEL = '.pdmodel'
-PARAMETERS = '.pdiparams'
-# Files that Paddle saves next to a program and that stay as they are.
-_COMPANIONS = (PARAMETERS, '.pdiparams.info', '.pdparams', '.pdopt')
-_OLD_MODEL = '__model__'
-_OLD_PARAMETERS = ('__params__', 'params')
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
 
-Contents = Union[bytes, Path]  # what a file shall have: these bytes, or those of that file
+# What a file shall have: these bytes, or those of that file, or of those files one after the other.
+Contents = Union[bytes, Path, Tuple[Path, ...]]
 
 
 @dataclass(frozen=True)
 class SavedProgram:
-    """A program as found. `companions` are the files of its parameters and state, by suffix."""
+    """A program as found. `companions` are the files of its parameters and state, by suffix.
+
+    `separate`: the files of its parameters in the order of their names, where each has one.
+    """
 
     path: Path
     message: framework_pb2.ProgramDesc
     companions: Dict[str, Path] = field(default_factory=dict)
+    separate: Tuple[Path, ...] = ()
 
     @property
     def serialized(self) -> bytes:
         return self.message.SerializeToString()
 
     @property
-    def parameters(self) -> Path:
-        """The file of all parameters of an inference program."""
-        return self.companions[PARAMETERS]
+    def location(self) -> Tuple[str, ...]:
+        """What Paddle Inference is told to load: a folder, or a program and the file of all its parameters."""
+        if self.separate:
+            return (str(self.path.parent),)
+        return str(self.path), str(self.companions.get(PARAMETERS, ''))
 
     @property
     def files(self) -> List[Path]:
         """All that it was read from."""
-        return [self.path, *self.companions.values()]
+        return [self.path, *self.companions.values(), *self.separate]
 
     @property
     def for_inference(self) -> bool:
@@ -64,24 +67,26 @@ class SavedProgram:
     @property
     def is_bare(self) -> bool:
         """A serialized program in a file of any name."""
-        return self.path.suffix != MODEL and self.path.name != _OLD_MODEL
+        return self.path.suffix != MODEL and not is_old(self.path)
 
 
 def read_program(given: str) -> SavedProgram:
-    """The program that `given` names: a file, or a path prefix, or a directory with `__model__`.
+    """The program that `given` names: a file, or a path prefix, or a folder.
 
     Raises:
         SavedFileError: no such file, no permission, missing or damaged parameters.
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
-    path = _find(Path(given))
+    path = find_program(Path(given))
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
     message = _parse(path, raw)
-    saved = SavedProgram(path, message, _companions(path))
+    saved = SavedProgram(path, message, companions(path))
     _check_soundness(saved)
+    if is_old(path):
+        saved = _with_old_parameters(saved)
     if saved.for_inference:
         _check_parameters(saved)
     return saved
@@ -112,8 +117,11 @@ def write_program(out: str,
     if not saved.is_bare and target.suffix != MODEL:
         target = Path(out + MODEL)
     stem = str(target)[:-len(MODEL)] if target.suffix == MODEL else str(target)
-    companions: Dict[str, Contents] = {**saved.companions, **replaced}
-    contents = [(Path(stem + suffix), what) for suffix, what in companions.items()]
+    beside: Dict[str, Contents] = {**saved.companions}
+    if saved.separate:
+        beside[PARAMETERS] = saved.separate
+    beside.update(replaced)
+    contents = [(Path(stem + suffix), what) for suffix, what in beside.items()]
     contents.append((target, serialized))
     contents = [(Path(path), content) for path, content in others.items()] + contents
     _check_free((path for path, _ in contents), saved.files, force)
@@ -126,16 +134,6 @@ def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], forc
     contents: List[Tuple[Path, Contents]] = [(Path(path), text) for path, text in files]
     _check_free((path for path, _ in contents), inputs, force)
     _write_all(contents)
-
-
-def _find(given: Path) -> Path:
-    candidates = (given / _OLD_MODEL, given, Path(str(given) + MODEL))
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    if given.is_dir():
-        raise SavedFileError(f'{given} is a directory without {_OLD_MODEL}; name the {MODEL} file')
-    raise SavedFileError(f'no such program: {given}')
 
 
 def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
@@ -160,17 +158,6 @@ def _dotted(version: int) -> str:
     return f'{version // 1000000}.{version // 1000 % 1000}.{version % 1000}'
 
 
-def _companions(path: Path) -> Dict[str, Path]:
-    if path.name == _OLD_MODEL:
-        found = [path.parent / name for name in _OLD_PARAMETERS if (path.parent / name).is_file()]
-        return {PARAMETERS: found[0]} if found else {}
-    if path.suffix != MODEL:
-        return {}
-    stem = str(path)[:-len(MODEL)]
-    paths = {suffix: Path(stem + suffix) for suffix in _COMPANIONS}
-    return {suffix: p for suffix, p in paths.items() if p.is_file()}
-
-
 def _check_soundness(saved: SavedProgram) -> None:
     unknown = unknown_operator(saved.message)
     if unknown is not None:
@@ -182,14 +169,28 @@ def _check_soundness(saved: SavedProgram) -> None:
         raise InvalidProgramError(f'{saved.path}: damaged: {wrong}')
 
 
+def _with_old_parameters(saved: SavedProgram) -> SavedProgram:
+    # A training program may keep state that nobody saved.
+    names = [v.name for v in _parameters(saved)] if saved.for_inference else []
+    found = old_parameters(saved.path, names)
+    if names and found == parameter_files(saved.path, names):
+        return replace(saved, separate=found)
+    return replace(saved, companions={PARAMETERS: found[0]} if found else {})
+
+
 def _check_parameters(saved: SavedProgram) -> None:
-    wanted = [v for v in saved.message.blocks[0].vars if _is_parameter(v)]
-    if not wanted:
-        return
-    if PARAMETERS not in saved.companions:
+    wanted = _parameters(saved)
+    if saved.separate:
+        check_parameter_files(saved.separate, wanted)
+    elif PARAMETERS in saved.companions:
+        check_parameters(saved.companions[PARAMETERS], wanted)
+    elif wanted:
         raise SavedFileError(f'{saved.path}: its {len(wanted)} parameters are missing '
-                             f'(no combined parameter file next to it)')
-    check_parameters(saved.parameters, wanted)
+                             f'(no file of all of them next to it)')
+
+
+def _parameters(saved: SavedProgram) -> List[framework_pb2.VarDesc]:
+    return [v for v in saved.message.blocks[0].vars if _is_parameter(v)]
 
 
 def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
@@ -232,11 +233,14 @@ def _write_beside(path: Path, content: Contents) -> Path:
         with os.fdopen(handle, 'wb') as stream:
             if isinstance(content, bytes):
                 stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
+            elif isinstance(content, tuple):
+                for source in content:
+                    stream.write(source.read_bytes())
+            stream.flush()
+            os.fsync(stream.fileno())
         if isinstance(content, Path):
             _link_or_copy(content, name)
-        os.chmod(name, 0o644) if isinstance(content, bytes) else None
+        os.chmod(name, 0o644) if not isinstance(content, Path) else None
     except OSError:
         _remove(Path(name))
         raise

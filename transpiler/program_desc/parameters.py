@@ -1,4 +1,7 @@
-"""The file of all parameters (`.pdiparams`): one tensor after the other, in the order of their names."""
+"""The file of all parameters (`.pdiparams`): one tensor after the other, in the order of their names.
+
+Files of one parameter each, one after the other in that order, are the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,13 @@ def check_parameters(path: Path, variables: Iterable[framework_pb2.VarDesc]) -> 
         raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
     except (struct.error, DecodeError) as error:
         raise SavedFileError(f'{path}: damaged or cut off ({error})') from error
+
+
+def check_parameter_files(paths: Iterable[Path],
+                          variables: Iterable[framework_pb2.VarDesc]) -> None:
+    """The same for files of one variable each, in the order of their names."""
+    for path, variable in zip(paths, sorted(variables, key=lambda v: v.name)):
+        check_parameters(path, [variable])
 
 
 def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path, end: int) -> None:

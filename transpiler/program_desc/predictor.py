@@ -29,7 +29,7 @@ def fuse(saved: SavedProgram, onednn: bool) -> FusedProgram:
     Raises:
         InvalidProgramError: Paddle cannot load the program.
     """
-    config = core.AnalysisConfig(str(saved.path), str(saved.parameters))
+    config = core.AnalysisConfig(*saved.location)
     config.disable_glog_info()
     if not onednn:
         config.disable_mkldnn()

@@ -123,7 +123,7 @@ def run(spec: RunSpec) -> RunResult:
 
 def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
     from paddle import inference
-    config = inference.Config(str(saved.path), str(saved.companions.get('.pdiparams', '')))
+    config = inference.Config(*saved.location)
     config.disable_glog_info()
     switches = {
         'no_ir': lambda: config.switch_ir_optim(False),

@@ -1,0 +1,82 @@
+"""Which files make up a saved program: where each Paddle puts the program, its parameters and what goes with them.
+
+2.x: NAME.pdmodel with NAME.pdiparams next to it. 1.x: a folder with `__model__`, and either one file of all parameters
+under any name, or a file for each, named as the parameter. Some released 1.x models call the two `model` and `params`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple
+
+from transpiler.errors import SavedFileError
+
+MODEL = '.pdmodel'
+PARAMETERS = '.pdiparams'
+# Files that Paddle saves next to a program and that stay as they are.
+_COMPANIONS = (PARAMETERS, '.pdiparams.info', '.pdparams', '.pdopt')
+_OLD_MODEL = '__model__'
+_OLD_PARAMETERS = ('__params__', 'params')
+_RELEASED = ('model', 'params')
+
+
+def find_program(given: Path) -> Path:
+    """The file of the program that a user names by its path, by its path without suffix, or by its folder."""
+    for candidate in (given / _OLD_MODEL, given, Path(str(given) + MODEL)):
+        if candidate.is_file():
+            return candidate
+    if not given.is_dir():
+        raise SavedFileError(f'no such program: {given}')
+    if is_old(given / _RELEASED[0]):
+        return given / _RELEASED[0]
+    found = sorted(p for p in given.iterdir() if p.suffix == MODEL and p.is_file())
+    if len(found) == 1:
+        return found[0]
+    several = f'{len(found)} {MODEL} files' if found else f'no {MODEL} file'
+    raise SavedFileError(f'{given} is a directory without {_OLD_MODEL} and with {several}; '
+                         f'name the {MODEL} file')
+
+
+def is_old(path: Path) -> bool:
+    """Whether this is the program of a folder as 1.x wrote it."""
+    released = path.name == _RELEASED[0] and path.is_file() and _sibling(path,
+                                                                         _RELEASED[1]).is_file()
+    return path.name == _OLD_MODEL or released
+
+
+def companions(path: Path) -> Dict[str, Path]:
+    """By suffix, the files of 2.x that go with a program."""
+    if path.suffix != MODEL:
+        return {}
+    stem = str(path)[:-len(MODEL)]
+    paths = {suffix: Path(stem + suffix) for suffix in _COMPANIONS}
+    return {suffix: p for suffix, p in paths.items() if p.is_file()}
+
+
+def old_parameters(path: Path, names: Sequence[str]) -> Tuple[Path, ...]:
+    """The files with the parameters of a program in a folder: that of all of them, or one for each, or none.
+
+    Raises:
+        SavedFileError: some have a file of their own, others have none.
+    """
+    given = [_sibling(path, name) for name in _OLD_PARAMETERS if name not in names]
+    combined = [p for p in given if p.is_file()]
+    if combined:
+        return tuple(combined[:1])
+    missing = [name for name in names if not _sibling(path, name).is_file()]
+    if not missing:
+        return parameter_files(path, names)
+    if len(missing) < len(names):
+        more = f' and for {len(missing) - 1} more' if len(missing) > 1 else ''
+        raise SavedFileError(f'{path.parent}: no file for parameter {missing[0]!r}{more}')
+    others: List[Path] = [p for p in path.parent.iterdir() if p.is_file() and p != path]
+    return tuple(others) if len(others) == 1 else ()
+
+
+def parameter_files(path: Path, names: Sequence[str]) -> Tuple[Path, ...]:
+    """Where each parameter has a file, those files in the order of the names."""
+    return tuple(_sibling(path, name) for name in sorted(names))
+
+
+def _sibling(path: Path, name: str) -> Path:
+    return Path(f'{path.parent}/{name}')  # a name may look like a path, even an absolute one
