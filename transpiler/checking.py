@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
+from zipfile import BadZipFile
 
 import numpy as np
 from rich.table import Table
 
 from transpiler import arguments
 from transpiler.errors import InvalidArgumentError, SavedFileError
-from transpiler.program_desc.files import SavedProgram, read_program
+from transpiler.program_desc.files import SavedProgram, check_fetched, read_program
 from transpiler.program_desc.importer import import_program
 from transpiler.program_desc.running import SETTINGS, RunResult, RunSpec, make_feed, run_apart
 from transpiler.program_desc.shapes import is_batch
+from transpiler.program_desc.validation import check_names
 from transpiler.report.memory_report import human
 
 
@@ -49,6 +52,7 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
     if not old.for_inference and not fetch:
         raise InvalidArgumentError(
             f'{old.path} has no fetch operator: name with --fetch what to compare')
+    _check_agreement(old, new, fetch)
     settings = SETTINGS if every_setting and old.for_inference else SETTINGS[:1]
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / 'feed.npz')
@@ -61,6 +65,18 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
             advance(len(rows) / (1 + len(settings)))
             rows.append(Row(title, result, result.results == first.results))
     return rows
+
+
+def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> None:
+    """Raises TranspilerError unless both are fed the same, and both have what is to be fetched."""
+    for saved in (old, new):
+        check_names(saved.serialized, frozenset(fetch), frozenset(), {})
+        if saved.for_inference:
+            check_fetched(saved, fetch)
+    different = sorted(old.feeds ^ new.feeds)
+    if different:
+        raise InvalidArgumentError(
+            f'only one of {old.path} and {new.path} has an input {different[0]!r}')
 
 
 def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
@@ -79,18 +95,15 @@ def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
 
 
 def _is_input(value: Any, saved: SavedProgram) -> bool:
-    fed = {
-        n for op in saved.message.blocks[0].ops
-        if op.type == 'feed' for s in op.outputs for n in s.arguments
-    }
-    return value.region == 0 and (value.name in fed if fed else value.fed)
+    return value.region == 0 and (value.name in saved.feeds if saved.feeds else value.fed)
 
 
 def _read_npz(path: str) -> Dict[str, np.ndarray]:
     try:
         with np.load(path) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile,
+            zlib.error) as error:
         raise SavedFileError(f'cannot read {path}: no .npz file of arrays') from error
 
 

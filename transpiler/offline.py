@@ -19,7 +19,8 @@ from transpiler.planner import OPTIMIZE, Plan, PlanOptions
 from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import MARKS, emit
 from transpiler.program_desc.enclosure import enclose, is_enclosed
-from transpiler.program_desc.files import PARAMETERS, Contents, SavedProgram
+from transpiler.program_desc.files import Contents, SavedProgram, check_fetched
+from transpiler.program_desc.layouts import PARAMETERS
 from transpiler.ir import RELEASE, Graph, Size
 from transpiler.program_desc.inputs import move_inputs
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
@@ -140,15 +141,7 @@ def _check_names(saved: SavedProgram, request: Request) -> None:
     fetched = arguments.names_of('fetch_list', request.fetch_list)
     check_names(saved.serialized, fetched, arguments.names_of('skip_opt_set', request.skip_opt_set),
                 {})
-    own = sorted({
-        n for op in saved.message.blocks[0].ops
-        if op.type in ('fetch', 'fetch_v2') for s in op.inputs for n in s.arguments
-    })
-    for name in sorted(fetched):
-        if name not in own:
-            raise InvalidArgumentError(
-                f'{saved.path} fetches {", ".join(own)} and nothing else: save it with {name!r} '
-                'among its fetch variables')
+    check_fetched(saved, fetched)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,44 @@ def test_a_file_that_is_no_program(folder):
     failing(folder, OPTIMIZE, 'not a serialized Paddle program')
 
 
+def test_the_parameters_in_place_of_the_program(folder):
+    failing(folder, ['optimize', 'tiny.pdiparams', '-o', 'out'], 'Did you mean tiny.pdmodel?')
+
+
+@pytest.mark.parametrize('seed', range(24))
+def test_a_damaged_program_is_refused_in_one_line_or_still_is_one(folder, seed):
+    path, random = folder / 'tiny.pdmodel', np.random.RandomState(seed)
+    damaged = bytearray(path.read_bytes())
+    for at in random.randint(0, len(damaged), 1 + seed % 4):
+        damaged[at] = random.randint(256)
+    path.write_bytes(bytes(damaged))
+    done = CliRunner().invoke(main, ['optimize', str(folder / 'tiny'), '-o', str(folder / 'out')])
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith('error: ' if done.exit_code else 'wrote ')
+
+
+def test_a_name_that_is_no_text(folder):
+    path = folder / 'tiny.pdmodel'
+    path.write_bytes(path.read_bytes().replace(b'conv2d_0.w_0', b'conv2d_0.w\xff0'))
+    failing(folder, OPTIMIZE, 'a name in block 0 is no text')
+
+
+def test_source_lines_that_are_no_text_are_read(folder):
+    path = folder / 'tiny.pdmodel'
+    path.write_bytes(path.read_bytes().replace(b'programs.py', b'program\xff.py'))
+    done = CliRunner().invoke(main, ['optimize', str(folder / 'tiny'), '-o', str(folder / 'out')])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_program_without_a_required_field(folder):
+    path = folder / 'tiny.pdmodel'
+    message = framework_pb2.ProgramDesc.FromString(path.read_bytes())
+    message.blocks[0].ops[2].attrs[0].ClearField('type')
+    path.write_bytes(message.SerializePartialToString())
+    failing(folder, OPTIMIZE, 'blocks[0].ops[2].attrs[0].type is missing')
+
+
 def test_a_program_of_paddle_3(folder):
     (folder / 'tiny.pdmodel').write_bytes(b'{"base_code": {"magic": "pir"}}')
     failing(folder, OPTIMIZE, 'JSON program of Paddle 3')
@@ -196,6 +234,12 @@ def test_an_output_that_ends_like_a_directory(folder):
     failing(folder, ['optimize', 'tiny', '-o', 'out/'], 'out/ is a directory')
 
 
+@pytest.mark.parametrize('out', ['.', 'sub'])
+def test_an_output_that_is_a_directory(folder, out):
+    (folder / 'sub').mkdir()
+    failing(folder, ['optimize', 'tiny', '-o', out], f'{out} is a directory; name the file')
+
+
 def test_a_trace_that_cannot_be_written_keeps_the_program_from_being_written(folder):
     failing(folder, OPTIMIZE + ['--trace', 'no/trace.json'], 'No such file or directory')
 
@@ -257,6 +301,37 @@ def test_inputs_that_are_no_arrays(folder):
 def test_inputs_that_lack_one(folder):
     np.savez(str(folder / 'feed.npz'), other=np.zeros(3))
     failing(folder, ['check', 'tiny', 'tiny', '--feed', 'feed.npz'], "no array for input 'image'")
+
+
+@pytest.mark.parametrize('damage', [lambda raw: raw[:-30], lambda raw: raw[:60], lambda raw: b''])
+def test_inputs_that_are_cut_off(folder, damage):
+    np.savez(str(folder / 'feed.npz'), image=np.zeros([1, 3, 8, 8], 'float32'))
+    (folder / 'feed.npz').write_bytes(damage((folder / 'feed.npz').read_bytes()))
+    failing(folder, ['check', 'tiny', 'tiny', '--feed', 'feed.npz'], 'no .npz file of arrays')
+
+
+def test_one_array_in_place_of_named_ones(folder):
+    np.save(str(folder / 'feed.npy'), np.zeros([1, 3, 8, 8], 'float32'))
+    failing(folder, ['check', 'tiny', 'tiny', '--feed', 'feed.npy'], 'no .npz file of arrays')
+
+
+def test_check_of_names_that_are_not_fetched(folder):
+    failing(folder, ['check', 'tiny', 'tiny', '--fetch', 'scores'], "no variable 'scores'")
+    failing(folder, ['check', 'tiny', 'tiny', '--fetch', 'relu_0.tmp_0'],
+            'nothing else: save it with')
+
+
+def test_check_of_a_training_program_without_the_name_to_fetch(folder):
+    (folder / 'train.bin').write_bytes(training_program().desc.serialize_to_string())
+    failing(folder, ['check', 'train.bin', 'train.bin', '--fetch', 'los'], "Did you mean 'loss'?")
+
+
+def test_check_of_programs_with_other_inputs(folder):
+    raw = (folder / 'tiny.pdmodel').read_bytes()
+    (folder / 'other.pdmodel').write_bytes(raw.replace(b'\x05image', b'\x05photo'))
+    shutil.copy(str(folder / 'tiny.pdiparams'), str(folder / 'other.pdiparams'))
+    failing(folder, ['check', 'tiny', 'other'],
+            "only one of tiny.pdmodel and other.pdmodel has an input 'image'")
 
 
 def test_a_page_that_exists(folder):

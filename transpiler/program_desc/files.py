@@ -12,17 +12,18 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Dict, Iterable, List, Mapping, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Tuple, Union
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
 from transpiler.program_desc.importer import parse
 from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                              old_parameters, parameter_files)
 from transpiler.program_desc.parameters import check_parameter_files, check_parameters
 from transpiler.program_desc.soundness import defect, unknown_operator
 
+_FETCHES = ('fetch', 'fetch_v2')
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
 
@@ -61,8 +62,19 @@ class SavedProgram:
     @property
     def for_inference(self) -> bool:
         """Whether a predictor can load it: it says itself what is fed and fetched."""
-        kinds = {op.type for op in self.message.blocks[0].ops}
-        return bool(kinds & {'fetch', 'fetch_v2'})
+        return any(op.type in _FETCHES for op in self.message.blocks[0].ops)
+
+    @property
+    def feeds(self) -> FrozenSet[str]:
+        """What an inference program is fed."""
+        return frozenset(n for op in self.message.blocks[0].ops
+                         if op.type == 'feed' for s in op.outputs for n in s.arguments)
+
+    @property
+    def fetches(self) -> FrozenSet[str]:
+        """What an inference program fetches, and nothing else."""
+        return frozenset(n for op in self.message.blocks[0].ops
+                         if op.type in _FETCHES for s in op.inputs for n in s.arguments)
 
     @property
     def is_bare(self) -> bool:
@@ -111,9 +123,9 @@ def write_program(out: str,
     Raises:
         SavedFileError: a target exists, is the input, or cannot be written.
     """
-    if out.endswith(('/', os.sep)):
-        raise SavedFileError(f'{out} is a directory; name the file to write')
     target = Path(out)
+    if out.endswith(('/', os.sep)) or target.is_dir():
+        raise SavedFileError(f'{out} is a directory; name the file to write')
     if not saved.is_bare and target.suffix != MODEL:
         target = Path(out + MODEL)
     stem = str(target)[:-len(MODEL)] if target.suffix == MODEL else str(target)
@@ -127,6 +139,13 @@ def write_program(out: str,
     _check_free((path for path, _ in contents), saved.files, force)
     _write_all(contents)
     return [path for path, _ in reversed(contents)]
+
+
+def check_fetched(saved: SavedProgram, names: Iterable[str]) -> None:
+    """Raises InvalidArgumentError for a name that an inference program does not fetch by itself."""
+    for name in sorted(set(names) - saved.fetches):
+        raise InvalidArgumentError(f'{saved.path} fetches {", ".join(sorted(saved.fetches))} and '
+                                   f'nothing else: save it with {name!r} among its fetch variables')
 
 
 def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], force: bool) -> None:
@@ -144,12 +163,18 @@ def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
     try:
         message = parse(raw)
     except InvalidProgramError as error:
-        raise InvalidProgramError(f'{path}: {error}') from error
+        raise InvalidProgramError(f'{path}: {error}{_program_beside(path)}') from error
     version = message.version.version
     if version > _NEWEST_VERSION:
         raise InvalidProgramError(
             f'{path}: saved by Paddle {_dotted(version)}, which is newer than 2.6')
     return message
+
+
+def _program_beside(path: Path) -> str:
+    """Who names the parameters means the program."""
+    program = path.with_suffix(MODEL)
+    return f'. Did you mean {program}?' if path.suffix == PARAMETERS and program.is_file() else ''
 
 
 def _dotted(version: int) -> str:

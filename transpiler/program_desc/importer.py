@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -57,6 +57,9 @@ def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
         message = framework_pb2.ProgramDesc.FromString(serialized)
     except DecodeError as error:
         raise InvalidProgramError(f'not a serialized Paddle program: {error}') from error
+    if not message.IsInitialized():
+        missing = message.FindInitializationErrors()[0]
+        raise InvalidProgramError(f'not a serialized Paddle program: {missing} is missing')
     if not message.blocks:
         raise InvalidProgramError('not a serialized Paddle program: it has no block')
     return message
@@ -309,7 +312,7 @@ class _Attributes(NamedTuple):
 
     role: int
     blocks: List[int]  # that it runs
-    callstack: Sequence[str]
+    callstack: Sequence[Union[str, bytes]]
 
 
 def _attributes(desc: framework_pb2.OpDesc) -> _Attributes:
@@ -336,13 +339,18 @@ def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
     return frozenset(names)
 
 
-def _source_line(callstack: Sequence[str]) -> str:
+def _source_line(callstack: Sequence[Union[str, bytes]]) -> str:
     """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
     innermost = ''
     for line in reversed(callstack):
-        frame = line.strip()
+        frame = _text(line).strip()
         if frame.startswith('File'):
             if '/paddle/' not in frame and '/site-packages/' not in frame:
                 return frame
             innermost = innermost or frame
     return innermost
+
+
+def _text(read: Union[str, bytes]) -> str:
+    """What protobuf read as a string. It leaves bytes where that is no UTF-8: a path in the encoding of a file system."""
+    return read if isinstance(read, str) else read.decode('utf-8', 'replace')

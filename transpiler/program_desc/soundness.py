@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Optional, Set
+from typing import Iterator, Optional, Set, Union
 
 from paddle.base.proto import framework_pb2
 
@@ -26,6 +26,10 @@ def defect(message: framework_pb2.ProgramDesc, for_inference: bool) -> Optional[
 
     A training program may name variables that the runtime makes by itself: gradients in step scopes.
     """
+    for block in message.blocks:
+        garbled = next((n for n in _all_names(block) if not isinstance(n, str)), None)
+        if garbled is not None:
+            return f'a name in block {block.idx} is no text: {garbled!r}'
     for position, block in enumerate(message.blocks):
         if block.idx != position or not _NO_BLOCK <= block.parent_idx < position:
             return f'block {position} says that it is block {block.idx}, in block {block.parent_idx}'
@@ -37,6 +41,17 @@ def defect(message: framework_pb2.ProgramDesc, for_inference: bool) -> Optional[
         if wrong is not None:
             return wrong
     return None
+
+
+def _all_names(block: framework_pb2.BlockDesc) -> Iterator[Union[str, bytes]]:
+    """Names as protobuf reads them: as bytes, where they are no UTF-8."""
+    yield from (v.name for v in block.vars)
+    for op in block.ops:
+        yield op.type
+        yield from (a.name for a in op.attrs)
+        for slot in [*op.inputs, *op.outputs]:
+            yield slot.parameter
+            yield from slot.arguments
 
 
 def _wrong_block(message: framework_pb2.ProgramDesc,
