@@ -1,7 +1,7 @@
 """Save less: forward values that a gradient region reads are rebuilt there from what is kept anyway.
 
-Needs: nothing. Keeps: the order of the ops that are there. Changes: adds clones of forward ops to gradient regions, which
-read the clones' results instead.
+Needs: nothing. Keeps: the order of the ops that are there. Changes: adds clones of forward ops, and reads of arrays that hold
+what a trip made, to gradient regions, which read their results instead.
 
 For each region with a gradient region (the body of a training loop, a branch), which values to keep per trip and which to
 rebuild is a minimum cut: keeping a value costs its bytes, rebuilding it costs its op's time, at an exchange rate. The rate
@@ -21,6 +21,7 @@ from networkx.algorithms.flow import preflow_push
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
+from transpiler.analysis.reloads import reloads
 from transpiler.ir import Graph, Op, Region, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
@@ -106,7 +107,7 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     free = copies | (pinned & needed)
     trips = forward.trips.evaluate(context.dims)
     problem = _Problem(forward, gradient, needed - free, {}, free)
-    problem.producer = _clonable(graph, forward, gradient)
+    problem.producer = {**_clonable(graph, forward, gradient), **_reloads(graph, gradient)}
     for value in graph.values:
         if value.region == forward.id and value.size is not None:
             problem.size[value.id] = value.size.evaluate(context.dims) * trips
@@ -115,6 +116,20 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     if context.recompute == 'cheap':
         problem.producer = {v: op for v, op in problem.producer.items() if not is_heavy(op)}
     return problem
+
+
+def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
+    """Ops, not yet in the graph, that read values of the trip from arrays that have them too."""
+    return {
+        value: Op(-2 - value,
+                  'read_from_array',
+                  gradient.id,
+                  operands=(reload.array, reload.index),
+                  results=(value,),
+                  origin=None,
+                  backward=True) for value, reload in reloads(graph, gradient).items()
+        if graph.values[value].size is not None
+    }
 
 
 def _clonable(graph: Graph, forward: Region, gradient: Region) -> Dict[int, Op]:
@@ -315,6 +330,9 @@ class _Rebuilder:
 
     def run(self) -> None:
         old_ops, new_ops = list(self._problem.gradient.ops), []
+        # An array has the trip's element only before the gradient has counted back.
+        for value in sorted(v for v in self._rebuilt if self._problem.producer[v].origin is None):
+            new_ops.extend(self._build(value))
         for op_id in old_ops:
             op = self._graph.ops[op_id]
             readers = [op, *self._graph.inside(op)]

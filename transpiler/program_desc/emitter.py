@@ -17,7 +17,7 @@ MARKS = ('transpiler.optimized', 'transpiler.released')
 _ROLE = 'op_role'
 _BACKWARD = 1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
+ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array')
 
 
 @dataclass
@@ -149,6 +149,8 @@ class _Emitter:
             return self._emit_share(op)
         if op.kind == UNCOPIED:
             return self._emit_uncopied(op)
+        if op.origin is None:
+            return self._emit_reload(op)
         desc = framework_pb2.OpDesc()
         desc.CopyFrom(self._program.descs[op.origin])
         if op.facts.left_fold:
@@ -183,6 +185,13 @@ class _Emitter:
         for slots, slot in ((desc.inputs, 'X'), (desc.outputs, 'Out')):
             slots.add(parameter=slot, arguments=[self._names[op.operands[0]]])
         desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
+        return desc
+
+    def _emit_reload(self, op: Op) -> framework_pb2.OpDesc:
+        desc = framework_pb2.OpDesc(type=op.kind)
+        for slot, value in zip('XI', op.operands):
+            desc.inputs.add(parameter=slot, arguments=[self._names[value]])
+        desc.outputs.add(parameter='Out', arguments=[self._names[op.results[0]]])
         return desc
 
     def _emit_release(self, op: Op) -> framework_pb2.OpDesc:
