@@ -129,7 +129,15 @@ def dim_values(symbols: Iterable[str], batch_size: Optional[int],
             assumed.append(symbol)
             hint = _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
         dims[symbol] = hint
-    return dims, assumed
+    steps = max((dims[s] for s in symbols if _is_trip(s)), default=1)
+    rows = max((dims[s] for s in symbols if is_batch(s)), default=_DEFAULT_DIM)
+    dims.update((s, max(1, round(rows / steps))) for s in symbols if _is_step(s))
+    return dims, [s for s in assumed if not _is_step(s)]
+
+
+def _is_step(symbol: str) -> bool:
+    """Whether it counts rows at one time step: on average, the rows of all steps divided by the steps."""
+    return symbol.startswith('R(')
 
 
 def _is_trip(symbol: str) -> bool:

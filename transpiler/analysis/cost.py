@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
-from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir import Graph, Op, Region, RegionKind
 
 # Operators that compute more than they touch. All others take the time that moving their bytes takes.
 _HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'gru', 'attention',
@@ -45,18 +45,25 @@ _SLOW = MappingProxyType({
 class CostModel:
     """Time as bytes over bandwidth plus multiply-adds over throughput.
 
-    The defaults are one CPU core's, first touch of fresh pages included.
+    The defaults are one CPU core's, first touch of fresh pages included. What an op touches is not fresh, and in the
+    cache, where it is small and the op runs trip after trip. `seconds_per_trip` is what the runtime takes for a scope
+    and for starting on the body.
     """
 
     bytes_per_second: float = 4e9
     flops_per_second: float = 40e9
     seconds_per_op: float = 4e-6
+    cached_bytes_per_second: float = 16e9
+    cache_bytes: int = 1 << 17
+    seconds_per_trip: float = 60e-6
 
     def seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         """One run of `op`, nested ops not counted."""
         touched = _touched(graph, op, dims)
         flops = _flops(graph, op, dims) if is_heavy(op) else 0.0
-        return (self.seconds_per_op + touched * _slowness(op.kind) / self.bytes_per_second +
+        cached = op.region != 0 and touched <= self.cache_bytes
+        bandwidth = self.cached_bytes_per_second if cached else self.bytes_per_second
+        return (self.seconds_per_op + touched * _slowness(op.kind) / bandwidth +
                 flops / self.flops_per_second)
 
     def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
@@ -70,7 +77,15 @@ class CostModel:
                 loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
                 trips = facts.trips.evaluate(dims) if loops else 1
                 total += trips * self.region_seconds(graph, inner, dims)
+                if loops:
+                    total += trips * self._trip_seconds(graph, facts, dims)
         return total
+
+    def _trip_seconds(self, graph: Graph, region: Region, dims: Mapping[str, int]) -> float:
+        """What the runtime does itself in a trip: it adds each gradient that the trip hands out to the sum of all."""
+        added = [_bytes(graph, inner, dims) for inner, _ in region.results]
+        return (self.seconds_per_trip + len(added) * self.seconds_per_op +
+                3 * sum(added) / self.cached_bytes_per_second)
 
 
 def is_heavy(op: Op) -> bool:

@@ -23,6 +23,7 @@ from transpiler.program_desc.contents import KnownContents
 
 BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
+STEP = 'R'  # rows at one time step of the sequences of a rank table
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
 _PROBE = 55440
 _SMALL_PROBES = (1, 12)
@@ -50,20 +51,23 @@ def infer_shapes(serialized: bytes) -> Shapes:
     program = core.ProgramDesc(serialized)
     declared = _declared(program)
     seeds = _open_inputs(program, declared)
-    prober = _Prober(program, declared)
+    steps = _step_symbols(program)
+    prober = _Prober(program, declared, steps)
     if not seeds:
         probe = prober.probe({}, {})
         return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
-    symbols = sorted({s for dims in seeds.values() for s in dims if s})
+    symbols = sorted({s for dims in seeds.values() for s in dims if s}.union(steps.values()))
     base = prober.probe(seeds, dict.fromkeys(symbols, _PROBE))
     doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
     merged = _merged(symbols, base, doubled)
     while len(set(merged.values())) < len(symbols):  # one dim less may show that two others are one
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+        steps.update((table, merged[s]) for table, s in steps.items())
         symbols = sorted(set(merged.values()))
         doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
         merged = _merged(symbols, base, doubled)
     seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+    steps.update((table, merged[s]) for table, s in steps.items())
     symbols = sorted(set(merged.values()))
     doubled = {merged[s]: probe for s, probe in doubled.items()}
     small = [(value, prober.probe(seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES]
@@ -124,6 +128,14 @@ def _open_inputs(program: core.ProgramDesc, declared: _Declared) -> _Seeds:
     return seeds
 
 
+def _step_symbols(program: core.ProgramDesc) -> Dict[str, str]:
+    """By rank table: the symbol of the rows that its sequences have at one time step."""
+    blocks = map(program.block, range(program.num_blocks()))
+    tables = (name for block in blocks for j in range(block.op_size())
+              if block.op(j).type() == 'lod_rank_table' for name in block.op(j).output('Out'))
+    return {table: f'{STEP}({table})' for table in tables}
+
+
 def _same_dims(symbols: Sequence[str],
                failed: Mapping[str, FrozenSet[Tuple[int, int]]]) -> Dict[str, str]:
     """A name for each symbol, the same for those that an op forces to be equal.
@@ -157,9 +169,11 @@ def is_batch(symbol: str) -> bool:
 class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
-    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
+    def __init__(self, program: core.ProgramDesc, declared: _Declared, steps: Mapping[str,
+                                                                                     str]) -> None:
         self._program = program
         self._declared = declared
+        self._steps = steps
 
     def probe(self, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
         entered = {}
@@ -167,7 +181,8 @@ class _Prober:
             key = (0, name)
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
             self._program.block(0).find_var(name.encode()).set_shape(entered[key])
-        inference = _Inference(self._program, self._declared, entered)
+        rows = {table: dims[s] for table, s in self._steps.items() if s in dims}
+        inference = _Inference(self._program, self._declared, entered, rows)
         inference.run(0)
         for (block, name), variable in inference.variables.items():
             variable.set_shape(self._declared[block, name])
@@ -181,8 +196,11 @@ class _Prober:
 class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
-    def __init__(self, program: core.ProgramDesc, declared: _Declared, entered: _Declared) -> None:
+    def __init__(self, program: core.ProgramDesc, declared: _Declared, entered: _Declared,
+                 step_rows: Mapping[str, int]) -> None:
         self._program = program
+        self._step_rows = step_rows  # by rank table
+        self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
         self.variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
@@ -210,8 +228,26 @@ class _Inference:
             self._contents.follow(op, block)
             if kind == 'rnn':
                 _set_rnn_reserve(op, block)
+            elif self._step_rows:
+                self._set_sequence_rows(op, block)
             for key, variable in outputs:
                 self._note(key, tuple(variable.shape()))
+
+    def _set_sequence_rows(self, op: core.OpDesc, block: core.BlockDesc) -> None:
+        """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""
+        if op.type() == 'lod_rank_table':
+            shape = block.find_var_recursive(op.input('X')[0].encode()).shape()
+            self._words[op.output('Out')[0]] = shape[0]
+        elif op.type() in _ROWS_OF_TABLES:
+            table = op.input('RankTable')[0]
+            rows = self._words if op.type() == 'array_to_lod_tensor' else self._step_rows
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if table in rows:
+                result.set_shape([rows[table], *result.shape()[1:]])
+        elif op.type() == 'read_from_array' and _has_input(op, 'X_W'):
+            # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
+            like = block.find_var_recursive(op.input('X_W')[0].encode())
+            block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
 
     def _outputs(self, op: core.OpDesc, index: int) -> List[Tuple[VariableKey, core.VarDesc]]:
         found = []
@@ -233,6 +269,13 @@ class _Inference:
         seen = self.largest.get(key)
         if seen is None or -1 in shape or (-1 not in seen and _elements(shape) > _elements(seen)):
             self.largest[key] = shape
+
+
+_ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
+
+
+def _has_input(op: core.OpDesc, slot: str) -> bool:
+    return slot in op.input_names() and bool(op.input(slot))
 
 
 # Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
