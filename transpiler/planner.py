@@ -216,7 +216,7 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
     for sequence in _AGAINST_LAG if held and lags else ():
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
-        if (candidate.after.peak_bytes <= best.after.peak_bytes and
+        if (candidate.after.peak_bytes <= best.after.peak_bytes * _MORE_FOR_SPEED and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
