@@ -60,7 +60,7 @@ class CostModel:
     cache_bytes: int = 1 << 17
     seconds_per_trip: float = 80e-6
     seconds_per_sum: float = 15e-6
-    seconds_per_row: float = 1.4e-6
+    seconds_per_row: float = 1.5e-6
 
     def seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         """One run of `op`, nested ops not counted."""

@@ -24,6 +24,8 @@ from transpiler.program_desc.contents import KnownContents
 BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
 STEP = 'R'  # rows at one time step of the sequences of a rank table
+# Rows of what pools the words of each sentence: by this in the place of a rank table's name.
+_SENTENCES = ''
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
 _PROBE = 55440
 _SMALL_PROBES = (1, 12)
@@ -129,11 +131,15 @@ def _open_inputs(program: core.ProgramDesc, declared: _Declared) -> _Seeds:
 
 
 def _step_symbols(program: core.ProgramDesc) -> Dict[str, str]:
-    """By rank table: the symbol of the rows that its sequences have at one time step."""
+    """By rank table: the symbol of the rows that its sequences have at one time step; and that of the sentences, if any
+    are pooled."""
     blocks = map(program.block, range(program.num_blocks()))
-    tables = (name for block in blocks for j in range(block.op_size())
-              if block.op(j).type() == 'lod_rank_table' for name in block.op(j).output('Out'))
-    return {table: f'{STEP}({table})' for table in tables}
+    ops = [block.op(j) for block in blocks for j in range(block.op_size())]
+    tables = (n for op in ops if op.type() == 'lod_rank_table' for n in op.output('Out'))
+    found = {table: f'{STEP}({table})' for table in tables}
+    if any(op.type() == 'sequence_pool' for op in ops):
+        found[_SENTENCES] = f'{BATCH}(sentences)'
+    return found
 
 
 def _same_dims(symbols: Sequence[str],
@@ -244,6 +250,11 @@ class _Inference:
             result = block.find_var_recursive(op.output('Out')[0].encode())
             if table in rows:
                 result.set_shape([rows[table], *result.shape()[1:]])
+        elif op.type() == 'sequence_pool' and _SENTENCES in self._step_rows:
+            words = block.find_var_recursive(op.input('X')[0].encode())
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if words.lod_level() == 1:
+                result.set_shape([self._step_rows[_SENTENCES], *result.shape()[1:]])
         elif op.type() == 'read_from_array' and _has_input(op, 'X_W'):
             # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
             like = block.find_var_recursive(op.input('X_W')[0].encode())
