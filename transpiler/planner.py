@@ -17,7 +17,7 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.recompute import recompute_in_regions
+from transpiler.passes.recompute import recompute_in_regions, recompute_less_in_regions
 from transpiler.passes.prompt import hand_on_or_release, release_surely
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
@@ -37,6 +37,7 @@ _HOIST: NamedPass = ('one storage for all trips', hoist_storages)
 _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
+_RECOMPUTE_LESS: NamedPass = ('recompute', recompute_less_in_regions)
 _ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', hand_on_or_release)
@@ -161,7 +162,9 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         loops = runner.run(_allowed_sums(sequences)).steps
         loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
-        bases = {id(base): base for base in (runner.run(loops + order) for order in orders)}
+        ways = {loops, tuple(_RECOMPUTE_LESS if step is _RECOMPUTE else step for step in loops)}
+        runs = (runner.run(way + order) for way in sorted(ways, key=loops.__ne__) for order in orders)
+        bases = {id(base): base for base in runs}
     if options.budget is None:
         allowed_seconds = _allowed_seconds(runner, best, options)
         fitter = Fitter(list(bases.values()), best, runner.context, allowed_seconds)
@@ -250,8 +253,8 @@ class _Runner:
                                    parallel=options.parallel)
         before = Timeline(graph, model, dims)
         self._start = Plan(graph, graph, before, before)
-        # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
-        self._steps: Dict[Tuple[int, str], Tuple[Plan, Plan]] = {}
+        # (id of the plan to start from, pass, by name and function) -> that plan, which keeps its id, and the one it leads to
+        self._steps: Dict[Tuple[int, str, Pass], Tuple[Plan, Plan]] = {}
 
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
@@ -265,14 +268,14 @@ class _Runner:
         if _SCHEDULE in sequence:
             return not self.context.parallel
         given = self.run([s for s in sequence if s not in _AFTER_ORDER])
-        ordered = self._steps.get((id(given), _SCHEDULE[0]))
+        ordered = self._steps.get((id(given), *_SCHEDULE))
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
         """The plan after the passes of `sequence`, on top of `start`."""
         plan = start or self._start
         for name, rewrite in sequence:
-            key = (id(plan), name)
+            key = (id(plan), name, rewrite)
             if key not in self._steps:
                 self._steps[key] = (plan, self._step(plan, name, rewrite))
             plan = self._steps[key][1]

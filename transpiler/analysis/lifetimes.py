@@ -88,7 +88,7 @@ class Lifetimes:
     def _touch(self, op: Op, value: int) -> None:
         home = self._graph.values[value].region
         at, kept = self._positions.seen_from(op, home)
-        if at < 0 or at > self._emptied_at(value):
+        if at < 0 or at > self.emptied_at(value):
             return
         lifetime = self._at(home, self._graph.values[value].storage, at)
         if lifetime is not None:
@@ -97,7 +97,7 @@ class Lifetimes:
             if kept:
                 lifetime.last = max(lifetime.last, len(self._graph.regions[home].ops) - 1)
 
-    def _emptied_at(self, value: int) -> float:
+    def emptied_at(self, value: int) -> float:
         """Where an array is emptied for good: those who name it later find nothing in it."""
         release = self._emptied.get(self._graph.values[value].storage)
         return float('inf') if release is None else self.position[release]

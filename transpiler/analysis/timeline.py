@@ -92,14 +92,17 @@ class Timeline:
             self._evaluated[size] = size.evaluate(self._dims)
         return self._evaluated[size]
 
+    def never_whole(self, op: Op) -> int:
+        """Bytes that are counted while `op` adds up gradients, and never there together: arrays grow as scopes go."""
+        adding = [r for r in map(self._graph.regions.__getitem__, op.regions) if self._grows(r)]
+        return sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
+
     def _run(self, region: Region, base: int, lags: bool = False) -> Iterator[Point]:
         starts, ends = self._events(region, ops_late(region) if lags else 0)
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
-            adding = [r for r in map(self._graph.regions.__getitem__, op.regions) if self._grows(r)]
-            missing = sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
-            yield Point(op.id, live + self._total(self._handed_out(op)) - missing)
+            yield Point(op.id, live + self._total(self._handed_out(op)) - self.never_whole(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
                 base = live + earlier * self._kept_bytes(inner)

@@ -49,10 +49,19 @@ class _Problem:
 
 def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
     """Rewrites every gradient region, innermost last."""
+    return _recompute(graph, context, 1.0)
+
+
+def recompute_less_in_regions(graph: Graph, context: PassContext) -> Graph:
+    """The same with half the time: the main block may make more of the rest."""
+    return _recompute(graph, context, 0.5)
+
+
+def _recompute(graph: Graph, context: PassContext, share: float) -> Graph:
     if not context.recompute:
         return graph
     step = context.cost.region_seconds(graph, 0, context.dims)
-    budget = context.max_overhead * step + context.saved_seconds
+    budget = share * (context.max_overhead * step + context.saved_seconds)
     for gradient in list(graph.regions):
         if gradient.forward < 0:
             continue
