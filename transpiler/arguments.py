@@ -126,8 +126,8 @@ def check_flag(argument: str, given: Any) -> bool:
     return given
 
 
-def dim_values(symbols: Iterable[str], batch_size: Rows, trip_count: Union[None, int,
-                                                                           Mapping[int, int]],
+def dim_values(symbols: Iterable[str], batch_size: Rows, trip_count: Union[None, int, Mapping[int,
+                                                                                              int]],
                is_batch: Callable[[str], bool]) -> Tuple[Dict[str, int], List[str]]:
     """A value for each symbolic dim, and the names of those that had to be assumed."""
     symbols = sorted(symbols)
@@ -144,8 +144,8 @@ def dim_values(symbols: Iterable[str], batch_size: Rows, trip_count: Union[None,
         dims[symbol] = hint
     steps = max((dims[s] for s in symbols if _is_trip(s)), default=1)
     words = [dims[s] for s in dims if s.startswith('L(')] or [dims[s] for s in dims if is_batch(s)]
-    dims.update((s, max(1, round(max(words, default=steps) / steps))) for s in symbols
-                if _is_step(s))
+    dims.update(
+        (s, max(1, round(max(words, default=steps) / steps))) for s in symbols if _is_step(s))
     return dims, assumed
 
 

@@ -163,7 +163,8 @@ def _fit(runner: _Runner, best: Plan, options: PlanOptions, sequences: Sequences
         loops += tuple(step for step in best.steps if step in _LOOP_PASSES)
         orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in best.steps else ())
         ways = {loops, tuple(_RECOMPUTE_LESS if step is _RECOMPUTE else step for step in loops)}
-        runs = (runner.run(way + order) for way in sorted(ways, key=loops.__ne__) for order in orders)
+        runs = (
+            runner.run(way + order) for way in sorted(ways, key=loops.__ne__) for order in orders)
         bases = {id(base): base for base in runs}
     if options.budget is None:
         allowed_seconds = _allowed_seconds(runner, best, options)
@@ -219,7 +220,7 @@ def _hold(runner: _Runner, best: Plan) -> Plan:
     for sequence in _AGAINST_LAG if held and lags else ():
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
-        if (candidate.after.peak_bytes <= best.after.peak_bytes * _MORE_FOR_SPEED and
+        if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))

@@ -57,7 +57,7 @@ class CostModel:
     flops_per_second: float = 40e9
     seconds_per_op: float = 4e-6
     cached_bytes_per_second: float = 16e9
-    cache_bytes: int = 1 << 17
+    cache_bytes: int = 1 << 16
     seconds_per_trip: float = 80e-6
     seconds_per_sum: float = 15e-6
     seconds_per_row: float = 1.5e-6

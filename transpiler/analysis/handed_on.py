@@ -59,8 +59,8 @@ def _handed_on(graph: Graph, gradient: Region, counter: Counter, inner: int,
         return None
     last_read = max(positions.of[op.id] for op in reads)
     write, back = positions.of[writes[0].id], positions.of[counter.counts_back]
-    if not last_read < back < write or any(not last_read < positions.of[op.id] < write
-                                           for op in emptied):
+    if not last_read < back < write or any(
+            not last_read < positions.of[op.id] < write for op in emptied):
         return None
     if not _only_the_newest_is_read(graph, gradient, counter, outer, positions):
         return None

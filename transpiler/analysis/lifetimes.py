@@ -219,9 +219,8 @@ def _emptied_arrays(graph: Graph) -> Dict[int, int]:
     """By storage: the RELEASE op of each array that is emptied in its own region."""
     return {
         graph.values[v].storage: op.id for op in graph.walk() if op.kind == RELEASE
-        for v in op.writes()
-        if graph.values[v].kind is ValueKind.ARRAY and graph.values[v].region == op.region and
-        graph.values[v].region == 0
+        for v in op.writes() if graph.values[v].kind is ValueKind.ARRAY and
+        graph.values[v].region == op.region and graph.values[v].region == 0
     }
 
 

@@ -241,7 +241,8 @@ class Timeline:
                        inside: Optional[Region]) -> Tuple[FrozenSet[int], Dict[int, int]]:
         """Storages that are not there, and scopes that are gone by loop, while `op` runs, or `inside`, a region of it."""
         regions = [self._graph.regions[r] for r in self._graph.ops[op].regions]
-        found = [(r, self._missing_in_sums(r)) for r in regions if inside is None and self._grows(r)]
+        found = [(r, self._missing_in_sums(r)) for r in regions if inside is None and self._grows(r)
+                ]
         if inside is not None:
             found = [(inside, self._missing(inside))]
         absent = frozenset().union(*(missing[0] for _, missing in found))

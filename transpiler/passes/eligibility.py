@@ -23,9 +23,9 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
         if reason:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
-                           (_beside_arrays(graph), _BESIDE_ARRAYS), (_linked(graph),
-                                                                     PASSED_BY_NAME),
-                           (_carry_lod(graph), _MAY_CARRY_LOD), (_carried(graph), 'carried from one trip to the next'),
+                           (_beside_arrays(graph), _BESIDE_ARRAYS),
+                           (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph), _MAY_CARRY_LOD),
+                           (_carried(graph), 'carried from one trip to the next'),
                            (_states(graph), 'state that an operator carries on')):
         for value in values:
             reasons.setdefault(value, reason)

@@ -130,13 +130,15 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
 def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     """Ops, not yet in the graph, that read values of the trip from arrays that have them too."""
     return {
-        value: Op(-2 - value,
-                  'read_from_array',
-                  gradient.id,
-                  operands=(reload.array, reload.index),
-                  results=(value,),
-                  origin=None,
-                  backward=True) for value, reload in reloads(graph, gradient).items()
+        value:
+            Op(-2 - value,
+               'read_from_array',
+               gradient.id,
+               operands=(reload.array, reload.index),
+               results=(value,),
+               origin=None,
+               backward=True)
+        for value, reload in reloads(graph, gradient).items()
         if graph.values[value].size is not None
     }
 

@@ -176,7 +176,7 @@ class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
     def __init__(self, program: core.ProgramDesc, declared: _Declared, steps: Mapping[str,
-                                                                                     str]) -> None:
+                                                                                      str]) -> None:
         self._program = program
         self._declared = declared
         self._steps = steps
