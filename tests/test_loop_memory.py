@@ -71,3 +71,12 @@ def test_a_lod_dynamic_rnn_needs_three_times_less_for_its_first_batch_and_what_w
     assert before >= 3 * after
     assert abs(before - said['peak_bytes_before']) <= TOLERANCE * before
     assert abs(after - said['peak_bytes_after']) <= TOLERANCE * after
+
+
+def test_a_loop_in_a_branch_needs_what_was_predicted(tmp_path: Path) -> None:
+    """The branch's gradient hands out what it has made when it is through, not while the loop runs."""
+    plain, optimised = measured(tmp_path, 'loop_in_cond')
+    said = optimised['results'][0]['prediction']
+    for row, predicted in (plain, said['peak_bytes_before']), (optimised, said['peak_bytes_after']):
+        peak = row['first_peak_bytes']['minimum']
+        assert abs(peak - predicted) <= TOLERANCE * peak

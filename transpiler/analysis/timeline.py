@@ -151,8 +151,11 @@ class Timeline:
     def _missing(self, region: Region) -> _Missing:
         """What is not there in the fullest trip of `region`: storages, and how many scopes of the loop's trips.
 
-        The first trip of a gradient has no sums yet, the later ones find the scope of a trip less.
+        The first trip of a gradient has no sums yet, the later ones find the scope of a trip less. A branch's gradient
+        hands out what it has made when it is through.
         """
+        if region.kind is RegionKind.BRANCH_GRADIENT:
+            return frozenset(self._sums(region)), 0
         if not self._waits_for_sums(region):
             return frozenset(), 0
         trips = [(self._growing(region), 1), (frozenset(self._sums(region)), 0)]
