@@ -134,7 +134,7 @@ def test_the_pass_empties_it_between_its_read_and_its_write_and_the_verifier_agr
 
 def test_emptying_it_anywhere_else_is_rejected() -> None:
     assert [accepted(Loop().draft().graph, emptied(Loop().draft().graph, at)) for at in range(5)
-            ] == [False, True, True, True, False]
+           ] == [False, True, True, True, False]
 
 
 @pytest.mark.parametrize('change', OTHERWISE)
@@ -146,8 +146,8 @@ def test_emptying_an_array_whose_older_elements_are_read_is_rejected(change: Dic
 def test_an_emptied_array_is_as_large_as_one_element() -> None:
     graph = Loop().draft().graph
     storage = graph.regions[2].arguments[0][0]
-    element = graph.values[next(op.operands[1] for op in graph.region_ops(2)
-                                if op.kind == 'write_to_array')].size
+    element = graph.values[next(
+        op.operands[1] for op in graph.region_ops(2) if op.kind == 'write_to_array')].size
     assert array_parts(graph)[storage] == [element * TRIPS]
     assert array_parts(emptied(graph, 1))[storage] == [element]
 
@@ -179,7 +179,8 @@ def test_a_value_that_is_written_at_the_counter_after_it_has_counted_can_be_read
 
 def test_one_that_is_written_twice_is_left_alone() -> None:
     assert values(Loop(second_write=True)) == []
-    assert not accepted(Loop(second_write=True).draft().graph, reloading(Loop(second_write=True), 0))
+    assert not accepted(
+        Loop(second_write=True).draft().graph, reloading(Loop(second_write=True), 0))
 
 
 def test_reading_it_again_is_accepted_before_the_gradient_has_counted_back_and_not_later() -> None:

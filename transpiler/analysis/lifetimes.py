@@ -165,7 +165,8 @@ class Lifetimes:
         if op.kind == SHARE:
             pairs = zip(op.operands, op.results)
             storages = ([self._graph.values[v].storage for v in pair] for pair in pairs)
-            yield from ((_root(root, a), b) for a, b in storages
+            yield from ((_root(root, a), b)
+                        for a, b in storages
                         if b in lifetimes and _root(root, a) in lifetimes)
         if not self._shares_in(op.region):
             return
