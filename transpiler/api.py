@@ -21,7 +21,7 @@ def memory_optimize(input_program: Any,
                     skip_grads: bool = True,
                     *,
                     fetch_list: Any = None,
-                    batch_size: Optional[int] = None,
+                    batch_size: Union[None, int, Mapping[str, int]] = None,
                     trip_count: Union[None, int, Mapping[int, int]] = None,
                     runtime: str = 'auto',
                     recompute: Union[str, bool] = 'auto',
@@ -38,7 +38,8 @@ def memory_optimize(input_program: Any,
         skip_grads: gradients of parameters keep their names and last contents, for passes that look for them.
         fetch_list: variables that will be fetched. One that is not named here may be merged away; fetching it then
             raises MergedVariableError.
-        batch_size: what -1 batch dims will mostly be. Ranks choices and makes figures concrete; the program stays
+        batch_size: what -1 batch dims will mostly be: sentences, where an input is a LoD tensor of words. Or rows by the
+            name of the input, `{'words': 2000, 'label': 64}`. Ranks choices and makes figures concrete; the program stays
             right for every size.
         trip_count: the same for loops: one number, or one by block index.
         runtime: 'auto' (from the flags in force), 'collecting' (alias 'executor') or 'retaining' (alias 'predictor').
@@ -77,7 +78,7 @@ def release_memory(input_program: Any,
                    skip_opt_set: Any = None,
                    *,
                    fetch_list: Any = None,
-                   batch_size: Optional[int] = None,
+                   batch_size: Union[None, int, Mapping[str, int]] = None,
                    trip_count: Union[None, int, Mapping[int, int]] = None,
                    runtime: str = 'auto') -> MemoryReport:
     """Makes a static program give back each variable after its last use, where the runtime would hold on.

@@ -50,6 +50,19 @@ def positive(argument: str, given: Optional[int]) -> Optional[int]:
     return int(given)
 
 
+Rows = Union[None, int, Mapping[str, int]]
+
+
+def row_hints(argument: str, given: Rows) -> Rows:
+    """Rows that are fed, of all inputs or by the name of the input."""
+    if not isinstance(given, Mapping):
+        return positive(argument, given)
+    for name in given:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f'{argument} takes rows by names of inputs, not by {name!r}')
+    return {name: positive(argument, rows) for name, rows in given.items() if rows is not None}
+
+
 def check_level(level: int) -> int:
     if isinstance(level, bool) or not isinstance(level, numbers.Integral) or level not in (0, 1):
         raise InvalidArgumentError(
@@ -113,23 +126,43 @@ def check_flag(argument: str, given: Any) -> bool:
     return given
 
 
-def dim_values(symbols: Iterable[str], batch_size: Optional[int],
-               trip_count: Union[None, int, Mapping[int, int]],
+def dim_values(symbols: Iterable[str], batch_size: Rows, trip_count: Union[None, int, Mapping[int,
+                                                                                              int]],
                is_batch: Callable[[str], bool]) -> Tuple[Dict[str, int], List[str]]:
     """A value for each symbolic dim, and the names of those that had to be assumed."""
     symbols = sorted(symbols)
     trips = _trip_hints(trip_count, {int(s[1:]) for s in symbols if _is_trip(s)})
     dims: Dict[str, int] = {}
     assumed: List[str] = []
-    for symbol in symbols:
-        hint = batch_size if is_batch(symbol) else None
+    for symbol in (s for s in symbols if not _is_step(s)):
+        hint = _rows_of(symbol, symbols, batch_size, is_batch(symbol))
         if _is_trip(symbol):
             hint = trips.get(int(symbol[1:]), trips.get(None))
         if hint is None:
             assumed.append(symbol)
             hint = _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
         dims[symbol] = hint
+    steps = max((dims[s] for s in symbols if _is_trip(s)), default=1)
+    words = [dims[s] for s in dims if s.startswith('L(')] or [dims[s] for s in dims if is_batch(s)]
+    dims.update(
+        (s, max(1, round(max(words, default=steps) / steps))) for s in symbols if _is_step(s))
     return dims, assumed
+
+
+def _rows_of(symbol: str, symbols: List[str], given: Rows, is_batch: bool) -> Optional[int]:
+    """The hint for `symbol`: of the input that it is called after or, for what several share, of those without their own."""
+    if not isinstance(given, Mapping):
+        return given if is_batch else None
+    for name, rows in given.items():
+        if symbol.endswith(f'({name})'):
+            return rows
+    shared = [n for n in given if not any(s.endswith(f'({n})') for s in symbols)]
+    return max((given[n] for n in shared), default=None) if is_batch else None
+
+
+def _is_step(symbol: str) -> bool:
+    """Whether it counts rows at one time step: on average, the rows of all steps divided by the steps."""
+    return symbol.startswith('R(')
 
 
 def _is_trip(symbol: str) -> bool:

@@ -56,7 +56,7 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     started = time.perf_counter()
     fetched = arguments.names_of('fetch_list', request.fetch_list)
     skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
-    batch_size = arguments.positive('batch_size', request.batch_size)
+    batch_size = arguments.row_hints('batch_size', request.batch_size)
     model = arguments.runtime_model(request.runtime, environment.collects_garbage())
     check_names(serialized, fetched, skipped, merged)
 

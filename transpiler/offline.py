@@ -115,7 +115,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     _label(old.graph, _source_lines(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
-    batch_size = arguments.positive('batch_size', request.batch_size)
+    batch_size = arguments.row_hints('batch_size', request.batch_size)
     dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count, is_batch)
     before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
     given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
@@ -202,7 +202,7 @@ def _label(graph: Graph, lines: Dict[str, str]) -> None:
 
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
     program = import_program(saved.serialized)
-    batch_size = arguments.positive('batch_size', request.batch_size)
+    batch_size = arguments.row_hints('batch_size', request.batch_size)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
                                          is_batch)
     timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)

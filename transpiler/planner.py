@@ -18,7 +18,8 @@ from transpiler.passes.hold import regions_to_hold, was_moved
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.recompute import recompute_all_in_regions, recompute_in_regions
+from transpiler.passes.recompute import (recompute_all_in_regions, recompute_in_regions,
+                                         recompute_less_in_regions)
 from transpiler.passes.prompt import hand_on_or_release, release_surely
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
@@ -39,6 +40,7 @@ _COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 _UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 _RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
 _RECOMPUTE_ALL: NamedPass = ('recompute all', recompute_all_in_regions)
+_RECOMPUTE_LESS: NamedPass = ('recompute', recompute_less_in_regions)
 _ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 _RELEASE: NamedPass = ('release', release_storages)
 _PROMPT: NamedPass = ('prompt release', hand_on_or_release)
@@ -50,7 +52,7 @@ _MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
 # A share of the step's time that releases may take which only keep a late collector from mattering.
 _MOST_FOR_RELEASES = 0.02
-_LOOP_PASSES = (_COPIES, _RECOMPUTE, _RECOMPUTE_ALL, _UNREAD, _ARRAYS)
+_LOOP_PASSES = (_COPIES, _RECOMPUTE, _RECOMPUTE_ALL, _RECOMPUTE_LESS, _UNREAD, _ARRAYS)
 _FOR_INNER_REGIONS = frozenset({*_LOOP_PASSES, _REUSE_INSIDE, _HOIST})
 _AFTER_ORDER = (_IN_PLACE, _REUSE, _REUSE_INSIDE, _HOIST, _RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
@@ -217,6 +219,8 @@ def _bases(runner: _Runner, plans: List[Plan], options: PlanOptions,
     orders = ((_UPDATES,),) + (((_SCHEDULE,),) if _SCHEDULE in plans[0].steps else ())
     inner = dict.fromkeys(
         tuple(step for step in plan.steps if step in _LOOP_PASSES) for plan in plans)
+    for loops in tuple(inner):  # what loops do not take, the main block may
+        inner[tuple(_RECOMPUTE_LESS if step is _RECOMPUTE else step for step in loops)] = None
     found = (runner.run(sums + loops + order) for loops in inner for order in orders)
     return list({id(base): base for base in found}.values())
 
@@ -267,7 +271,7 @@ def _hold(runner: _Runner, best: Plan, lags: bool) -> Plan:
     for sequence in _AGAINST_LAG if held and lags else ():
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
-        if (candidate.after.peak_bytes <= best.after.peak_bytes and
+        if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
@@ -316,8 +320,8 @@ class _Runner:
                                    parallel=options.parallel)
         before = Timeline(graph, model, dims)
         self._start = Plan(graph, graph, before, before)
-        # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
-        self._steps: Dict[Tuple[int, str], Tuple[Plan, Plan]] = {}
+        # (id of the plan to start from, pass, by name and function) -> that plan, which keeps its id, and the one it leads to
+        self._steps: Dict[Tuple[int, str, Pass], Tuple[Plan, Plan]] = {}
         # by id of the plan, which keeps its id
         self._known: Dict[int, Tuple[Plan, Dict[str, Any]]] = {}
 
@@ -342,14 +346,14 @@ class _Runner:
         if _SCHEDULE in sequence:
             return not self.context.parallel
         given = self.run([s for s in sequence if s not in _AFTER_ORDER])
-        ordered = self._steps.get((id(given), _SCHEDULE[0]))
+        ordered = self._steps.get((id(given), *_SCHEDULE))
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
         """The plan after the passes of `sequence`, on top of `start`."""
         plan = start or self._start
         for name, rewrite in sequence:
-            key = (id(plan), name)
+            key = (id(plan), name, rewrite)
             if key not in self._steps:
                 self._steps[key] = (plan, self._step(plan, name, rewrite))
             plan = self._steps[key][1]

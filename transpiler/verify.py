@@ -9,7 +9,7 @@ Program order is enough: the executor orders any two ops that touch one name whe
 (read-after-write, write-after-read, write-after-write), so each order that it may choose gives every read
 the definition that program order gives it.
 
-Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters.
+Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters and arrays.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from types import MappingProxyType
 from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tuple
 
 from transpiler.analysis.counters import Counter, mirrored_counters
+from transpiler.analysis.handed_on import handed_on_arrays
+from transpiler.analysis.positions import Positions
+from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.errors import VerificationError
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value
+from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
 _ADDED = (RELEASE, SHARE, UNCOPIED)
+_WRITE_WHOLE_ARRAYS = ('lod_tensor_to_array', 'assign')
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
@@ -67,6 +71,13 @@ class _Run:
         for counter in counters:
             self._counters.setdefault(counter.counts, []).append(counter)
             self._counters.setdefault(counter.counts_back, []).append(counter)
+        # RELEASE ops of elements that nobody reads again
+        self._idle: Set[int] = {
+            op for region in graph.regions for array in handed_on_arrays(graph, region)
+            for op in array.emptied
+        }
+        self._written: Cells = {}  # by op that writes an element of an array: the element
+        self._reloads = _reloads(graph, origins)  # that op, by added op that reads the element
         self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
 
@@ -124,7 +135,8 @@ class _Run:
 
     def _op(self, op: Op, cells: Cells) -> None:
         if op.kind == RELEASE:
-            self._release(op, cells)
+            if op.id not in self._idle:
+                self._release(op, cells)
             return
         if op.kind == SHARE:
             self._share(op, cells, ('shared', op.id))
@@ -134,6 +146,8 @@ class _Run:
         if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
             self._added(op, cells)
             return
+        if op.id in self._reloads.values():
+            self._written[op.id] = self._element(op, cells)
         origin = self._origins[op.id]
         if op.id in self._parts:
             self._add_term(op, cells)
@@ -156,8 +170,14 @@ class _Run:
             else:
                 storage = self._graph.values[value].storage
                 self._clobber_partners(op, position, cells)
-                cells[storage] = frozenset({definition})
+                rest = self.held(cells, value) if self._writes_a_part(op, value) else frozenset()
+                cells[storage] = rest | {definition}
                 self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+
+    def _writes_a_part(self, op: Op, value: int) -> bool:
+        """Whether `value` is an array of which the op may leave elements as they are."""
+        is_array = self._graph.values[value].kind is ValueKind.ARRAY
+        return is_array and op.kind not in _WRITE_WHOLE_ARRAYS
 
     def _scratch_state(self, op: Op, cells: Cells) -> Dict[int, int]:
         """State slots (operand, result) of a clone that hold memory of no variable of the old program: the clone carries
@@ -228,11 +248,18 @@ class _Run:
             held = cells.get(partner, frozenset())
             cells[partner] = frozenset(_released(d) for d in held)
 
+    def _element(self, write: Op, cells: Cells) -> FrozenSet[Definition]:
+        """What a write_to_array op writes: the operand that belongs to the trip."""
+        value = next(v for v in write.operands if self._graph.values[v].region == write.region)
+        return self.held(cells, value)
+
     def _added(self, op: Op, cells: Cells) -> None:
+        written = self._reloads.get(op.id)
+        made = frozenset({('added', op.id)}) if written is None else self._written[written]
         for value in op.writes():
             storage = self._graph.values[value].storage
-            cells[storage] = frozenset({('added', op.id)})
-            self.writers[storage] = self.writers.get(storage, frozenset()) | {('added', op.id)}
+            cells[storage] = made
+            self.writers[storage] = self.writers.get(storage, frozenset()) | made
 
     def _nested(self, region: Region, cells: Cells) -> None:
         """Merges into `cells` what `region` does in any number of trips that its kind allows."""
@@ -273,6 +300,19 @@ class _Run:
 
     def _observe(self, read: Tuple, definitions: FrozenSet[Definition]) -> None:
         self.seen[read] = self.seen.get(read, frozenset()) | definitions
+
+
+def _reloads(graph: Graph, origins: Mapping[int, int]) -> Dict[int, int]:
+    """By op that was added to read a trip's element of an array again: the op that wrote the element."""
+    found: Dict[int, int] = {}
+    for region in (r for r in graph.regions if r.forward >= 0):
+        added = [op for op in graph.region_ops(region.id) if op.id not in origins]
+        known = reloads(graph, region) if added else {}
+        for op in added if known else ():
+            value = reloaded(graph, op, known, Positions(graph))
+            if value >= 0:
+                found[op.id] = known[value].write
+    return found
 
 
 def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:

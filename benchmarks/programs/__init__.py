@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Mapping
 
-from benchmarks.programs import loops, mirroring, recurrent, simple, transformer, translation, vision
+from benchmarks.programs import dynamic_rnn, loops, mirroring, recurrent, simple, transformer, translation, vision
 from benchmarks.programs.case import OPTIMIZERS, Case, Options
 
 Builder = Callable[[Options], Case]
@@ -34,6 +34,7 @@ PROGRAMS: Mapping[str, Builder] = MappingProxyType({
     "loop_in_cond": loops.loop_in_cond,
     "cond_in_loop": loops.cond_in_loop,
     "weights_in_cond_in_loop": loops.weights_in_cond_in_loop,
+    "dynamic_rnn": dynamic_rnn.dynamic_rnn,
     "demo": translation.demo,
 })
 

@@ -14,6 +14,8 @@ from benchmarks.programs.checkpoints import minimize_with_checkpoints
 Feed = Dict[str, np.ndarray]
 # Of all loops, or by block index.
 TripCount = Union[int, Mapping[int, int]]
+# Of all inputs, or by their names.
+Rows = Union[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Case:
     startup: static.Program
     feed: Callable[[int], Feed]
     fetch: Tuple[str, ...]
-    batch_size: int
+    batch_size: Rows
     trip_count: Optional[TripCount]
     training: bool
     fresh_executor: bool = False

@@ -177,3 +177,17 @@ def test_inference_does_not_change_the_program() -> None:
     before = main.desc.serialize_to_string()
     infer_shapes(before)
     assert main.desc.serialize_to_string() == before
+
+
+def test_sequences_have_words_as_rows_and_their_time_steps_and_sentences_fewer() -> None:
+    from benchmarks.programs import build, small_options
+    main = build('dynamic_rnn', small_options('dynamic_rnn')).main
+    found = infer_shapes(main.desc.serialize_to_string())
+    rows = lambda op, block: found[block, op.output('Out')[0]][0]
+    words = found[0, 'words'][0]
+    steps = {rows(op, 1) for op in main.blocks[1].ops if op.type in ('mul', 'shrink_rnn_memory')}
+    assert len(steps) == 1 and words not in steps and found[0, 'label'][0] not in steps
+    whole = [op for op in main.blocks[0].ops if op.type == 'array_to_lod_tensor']
+    assert whole and all(rows(op, 0) == words for op in whole)
+    pooled = [op for op in main.blocks[0].ops if op.type == 'sequence_pool']
+    assert pooled and all(rows(op, 0) == found[0, 'label'][0] != words for op in pooled)

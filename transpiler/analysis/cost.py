@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
-from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir import Graph, Op, Region, RegionKind
 
 # Operators that compute more than they touch. All others take the time that moving their bytes takes.
 _HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'gru', 'attention',
@@ -21,6 +21,9 @@ _NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu'
 _CONVOLUTIONS = ('conv', 'depthwise_conv')
 _PICKS = ('gather', 'slice', 'strided_slice', 'index_select', 'index_sample', 'lookup_table',
           'take_along_axis', 'read_from_array', 'split', 'unbind', 'unstack')
+
+# Operators that sort the rows of sequences by time step, or back: one copy a row.
+_BY_ROWS = ('lod_tensor_to_array', 'array_to_lod_tensor', 'reorder_lod_tensor_by_rank')
 
 # How much longer than an addition some operators take for a byte (Paddle 2.6.2 on a CPU): those that compute
 # transcendental functions, or read against the grain.
@@ -45,19 +48,29 @@ _SLOW = MappingProxyType({
 class CostModel:
     """Time as bytes over bandwidth plus multiply-adds over throughput.
 
-    The defaults are one CPU core's, first touch of fresh pages included.
+    The defaults are one CPU core's, first touch of fresh pages included. What an op touches is not fresh, and in the
+    cache, where it is small and the op runs trip after trip. `seconds_per_trip` is what the runtime takes for a scope
+    and for starting on the body, `seconds_per_sum` for making an op that adds a trip's gradient to the others.
     """
 
     bytes_per_second: float = 4e9
     flops_per_second: float = 40e9
     seconds_per_op: float = 4e-6
+    cached_bytes_per_second: float = 16e9
+    cache_bytes: int = 1 << 16
+    seconds_per_trip: float = 80e-6
+    seconds_per_sum: float = 15e-6
+    seconds_per_row: float = 1.5e-6
 
     def seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         """One run of `op`, nested ops not counted."""
         touched = _touched(graph, op, dims)
         flops = _flops(graph, op, dims) if is_heavy(op) else 0.0
-        return (self.seconds_per_op + touched * _slowness(op.kind) / self.bytes_per_second +
-                flops / self.flops_per_second)
+        rows = _rows(graph, op, dims) if op.kind in _BY_ROWS else 0
+        cached = op.region != 0 and touched <= self.cache_bytes
+        bandwidth = self.cached_bytes_per_second if cached else self.bytes_per_second
+        return (self.seconds_per_op + rows * self.seconds_per_row +
+                touched * _slowness(op.kind) / bandwidth + flops / self.flops_per_second)
 
     def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
         """One run of the ops of `region`, loops with all their trips."""
@@ -70,7 +83,15 @@ class CostModel:
                 loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
                 trips = facts.trips.evaluate(dims) if loops else 1
                 total += trips * self.region_seconds(graph, inner, dims)
+                if loops:
+                    total += trips * self._trip_seconds(graph, facts, dims)
         return total
+
+    def _trip_seconds(self, graph: Graph, region: Region, dims: Mapping[str, int]) -> float:
+        """What the runtime does itself in a trip: it adds each gradient that the trip hands out to the sum of all."""
+        added = [_bytes(graph, inner, dims) for inner, _ in region.results]
+        return (self.seconds_per_trip + len(added) * self.seconds_per_sum +
+                3 * sum(added) / self.cached_bytes_per_second)
 
 
 def is_heavy(op: Op) -> bool:
@@ -85,6 +106,11 @@ def is_heavy(op: Op) -> bool:
 @lru_cache(maxsize=None)
 def _slowness(kind: str) -> float:
     return next((factor for name, factor in _SLOW.items() if kind.startswith(name)), 1.0)
+
+
+def _rows(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
+    shapes = [_concrete(graph, v, dims) for v in op.reads() + op.writes()]
+    return max((shape[0] for shape in shapes if shape), default=0)
 
 
 def _touched(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:

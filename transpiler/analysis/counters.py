@@ -92,26 +92,31 @@ def _one_element_a_step(graph: Graph, array: int, counter: int, counts: Op, loop
         named = {graph.values[v].storage for v in op.reads() + op.writes()}
         if array not in named:
             continue
-        if op.region != loop.id or not _at_counter(graph, op, array, counter):
+        if op.region != loop.id or not at_index(graph, op, array, counter):
             return False
         if (op.kind == 'read_from_array') != (positions.of[op.id] < positions.of[counts.id]):
             return False
     return True
 
 
-def _at_counter(graph: Graph, op: Op, array: int, counter: int) -> bool:
-    """Whether `op` does nothing but read or write the element of `array` at `counter`."""
+def at_index(graph: Graph, op: Op, array: int, index: int) -> bool:
+    """Whether `op` does nothing but read or write the element of `array` (a storage) at `index` (another).
+
+    What else it names is told from the index by its type, which is no whole number: what it writes, or what a read that
+    finds no element looks like.
+    """
     operands = [graph.values[v] for v in op.reads()]
     storages = [v.storage for v in operands]
     written = [graph.values[v].storage for v in op.writes()]
-    if counter not in storages or len(op.operands) != 2 or len(op.operands) != len(storages):
+    if index not in storages or len(op.operands) != len(storages):
+        return False
+    others = [v for v in operands if v.storage not in (array, index)]
+    if not all(v.kind is ValueKind.DENSE and v.dtype not in _WHOLE_NUMBERS for v in others):
         return False
     if op.kind == 'read_from_array':
         return array in storages and array not in written
-    # The index is whole: what is written at it is told from it by its type.
-    others = [v for v in operands if v.storage != counter]
-    return (op.kind == 'write_to_array' and written == [array] and
-            all(v.kind is ValueKind.DENSE and v.dtype not in _WHOLE_NUMBERS for v in others))
+    return (op.kind == 'write_to_array' and written == [array] and array not in storages and
+            len(storages) == 2)
 
 
 def _writers(graph: Graph, storage: int, ops: Iterable[Op]) -> List[Op]:

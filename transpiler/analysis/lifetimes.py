@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
+from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, SHARE, Graph, Op, Region, RegionKind, Size, ValueKind
@@ -49,6 +50,7 @@ class Lifetimes:
                              if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
         self._aliased = _aliased_storages(graph)
+        self._emptied = _emptied_arrays(graph)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
@@ -94,7 +96,7 @@ class Lifetimes:
         """`op` is in a region within that of `value`, or continues its scope."""
         home = self._graph.values[value].region
         at, kept = self._positions.seen_from(op, home)
-        if at < 0:
+        if at < 0 or at > self.emptied_at(value):
             return
         lifetime = self._at(home, self._graph.values[value].storage, at)
         if lifetime is not None:
@@ -102,6 +104,11 @@ class Lifetimes:
             lifetime.kept = lifetime.kept or kept
             if kept:
                 lifetime.last = max(lifetime.last, len(self._graph.regions[home].ops) - 1)
+
+    def emptied_at(self, value: int) -> float:
+        """Where an array is emptied for good: those who name it later find nothing in it."""
+        release = self._emptied.get(self._graph.values[value].storage)
+        return float('inf') if release is None else self.position[release]
 
     def _at(self, region: int, storage: int, position: int) -> Optional[Lifetime]:
         lifetimes = self.by_region[region]
@@ -166,7 +173,9 @@ class Lifetimes:
         if op.kind == SHARE:
             pairs = zip(op.operands, op.results)
             storages = ([self._graph.values[v].storage for v in pair] for pair in pairs)
-            yield from ((_root(root, a), b) for a, b in storages if _root(root, a) in lifetimes)
+            yield from ((_root(root, a), b)
+                        for a, b in storages
+                        if b in lifetimes and _root(root, a) in lifetimes)
         if not self._shares_in(op.region):
             return
         for i, j in op.facts.in_place:
@@ -176,6 +185,8 @@ class Lifetimes:
             source, target = (self._graph.values[v].storage for v in (source, target))
             owner = _root(root, source)
             if owner == target or owner not in lifetimes or target not in lifetimes:
+                continue
+            if self._graph.values[target].kind is not ValueKind.DENSE:
                 continue
             dying, born = lifetimes[owner], lifetimes[target]
             is_last_holder = dying.storages[-1] == source
@@ -214,6 +225,15 @@ def _aliased_storages(graph: Graph) -> FrozenSet[int]:
     return frozenset(graph.values[v].storage for v in named if v >= 0)
 
 
+def _emptied_arrays(graph: Graph) -> Dict[int, int]:
+    """By storage: the RELEASE op of each array that is emptied in its own region."""
+    return {
+        graph.values[v].storage: op.id for op in graph.walk() if op.kind == RELEASE
+        for v in op.writes() if graph.values[v].kind is ValueKind.ARRAY and
+        graph.values[v].region == op.region and graph.values[v].region == 0
+    }
+
+
 def _root(root: Dict[int, int], storage: int) -> int:
     while storage in root:
         storage = root[storage]
@@ -228,8 +248,11 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
     }
     sizes: Dict[int, List[Size]] = {}
     unknown = set()
+    arrays = array_parts(graph)
     for value in graph.values:
-        if value.kind is not ValueKind.DENSE or value.persistable or value.id in linked:
+        if value.storage in arrays and not value.persistable and value.id not in linked:
+            sizes[value.storage] = arrays[value.storage]
+        elif value.kind is not ValueKind.DENSE or value.persistable or value.id in linked:
             unknown.add(value.storage)
         elif value.size is None:
             unknown.add(value.storage)

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional,
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size
+from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 
 # How many ops late the collector may be: a small one does not give it the time to free a large tensor.
 _OPS_LATE = 2
@@ -22,6 +22,10 @@ class Resident:
     storage: int
     size: Size
     count: Size
+
+
+# Storages that are not there, and how many scopes of a loop's trips are gone.
+_Missing = Tuple[FrozenSet[int], int]
 
 
 @dataclass(frozen=True)
@@ -89,12 +93,17 @@ class Timeline:
             self._evaluated[size] = size.evaluate(self._dims)
         return self._evaluated[size]
 
+    def never_whole(self, op: Op) -> int:
+        """Bytes that are counted while `op` adds up gradients, and never there together: arrays grow as scopes go."""
+        adding = [r for r in map(self._graph.regions.__getitem__, op.regions) if self._grows(r)]
+        return sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
+
     def _run(self, region: Region, base: int, lags: bool = False) -> Iterator[Point]:
         starts, ends = self._events(region, ops_late(region) if lags else 0)
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
-            yield Point(op.id, live + self._total(self._handed_out(op)))
+            yield Point(op.id, live + self._total(self._handed_out(op)) - self.never_whole(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
                 base = live + earlier * self._kept_bytes(inner)
@@ -131,12 +140,45 @@ class Timeline:
                 self._graph.ops[loop.op].region == self._graph.ops[region.op].region)
 
     def _in_no_trip(self, region: Region) -> int:
-        """Bytes that are never there together: the first trip of a gradient has no sums yet, the later ones find the scope
-        of a trip less."""
+        """Bytes that are never there together in a trip of a gradient."""
+        return self._missing_bytes(region, self._missing(region))
+
+    def _missing_bytes(self, region: Region, missing: _Missing) -> int:
+        absent, gone = missing
+        sums = self._sums(region) if absent else {}
+        scopes = gone * self._kept_bytes(self._graph.regions[region.forward]) if gone else 0
+        return scopes + sum(self.evaluate(sums[storage].size) for storage in absent)
+
+    def _missing(self, region: Region) -> _Missing:
+        """What is not there in the fullest trip of `region`: storages, and how many scopes of the loop's trips.
+
+        The first trip of a gradient has no sums yet, the later ones find the scope of a trip less. A branch's gradient
+        hands out what it has made when it is through.
+        """
+        if region.kind is RegionKind.BRANCH_GRADIENT:
+            return frozenset(self._sums(region)), 0
         if not self._waits_for_sums(region):
-            return 0
-        kept = self._kept_bytes(self._graph.regions[region.forward])
-        return min(kept, sum(self.evaluate(l.size) for l in self._sums(region).values()))
+            return frozenset(), 0
+        trips = [(self._growing(region), 1), (frozenset(self._sums(region)), 0)]
+        if self._growing(region):
+            trips.append(self._last_trip(region))
+        return min(trips, key=lambda trip: self._missing_bytes(region, trip))
+
+    def _missing_in_sums(self, region: Region) -> _Missing:
+        """The same, while what a trip hands out is added up: its own scope is there still."""
+        trips = (self._growing(region), 0), self._last_trip(region)
+        return min(trips, key=lambda trip: self._missing_bytes(region, trip))
+
+    def _last_trip(self, region: Region) -> _Missing:
+        return frozenset(), self.evaluate(region.trips) - 1
+
+    def _growing(self, region: Region) -> FrozenSet[int]:
+        """Arrays that get elements from each trip: full when the scopes of all trips but the last are gone."""
+        return frozenset(
+            s for s in self._sums(region) if self._graph.values[s].kind is ValueKind.ARRAY)
+
+    def _grows(self, region: Region) -> bool:
+        return self._waits_for_sums(region) and bool(self._growing(region))
 
     def _total(self, residents: Iterable[Resident]) -> int:
         return sum(self.evaluate(r.size) * self.evaluate(r.count) for r in residents)
@@ -188,28 +230,35 @@ class Timeline:
         while op >= 0:
             region = self._graph.regions[self._graph.ops[op].region]
             at = self.lifetimes.position[op]
-            absent, shorter = self._absent_from(inside)
+            absent, gone = self._missing_while(op, inside)
             for storage, lifetime in self.lifetimes.by_region[region.id].items():
                 if lifetime.first <= at <= lifetime.last and storage not in absent:
                     yield Resident(storage, lifetime.size, ONE)
             for start, inner, until, _ in self._scopes_left_in(region):
-                if start < at <= until and inner.id == shorter:
-                    yield from self._earlier_trips(inner)
-                elif start < at <= until:
-                    yield from _times(self._kept_residents(inner), inner.trips)
+                if start < at <= until:
+                    yield from self._trips_left(inner, gone.get(inner.id, 0))
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
                 yield from self._earlier_trips(region)
             inside, op = region, region.op
 
-    def _absent_from(self, region: Optional[Region]) -> Tuple[FrozenSet[int], int]:
-        """What is not there in the fullest trip of `region`: storages, or the scope of one trip of a loop."""
-        if region is None or not self._waits_for_sums(region):
-            return frozenset(), -1
-        sums = self._sums(region)
-        kept = self._kept_bytes(self._graph.regions[region.forward])
-        if sum(self.evaluate(l.size) for l in sums.values()) < kept:
-            return frozenset(sums), -1
-        return frozenset(), region.forward
+    def _missing_while(self, op: int,
+                       inside: Optional[Region]) -> Tuple[FrozenSet[int], Dict[int, int]]:
+        """Storages that are not there, and scopes that are gone by loop, while `op` runs, or `inside`, a region of it."""
+        regions = [self._graph.regions[r] for r in self._graph.ops[op].regions]
+        found = [(r, self._missing_in_sums(r)) for r in regions if inside is None and self._grows(r)
+                ]
+        if inside is not None:
+            found = [(inside, self._missing(inside))]
+        absent = frozenset().union(*(missing[0] for _, missing in found))
+        return absent, {region.forward: missing[1] for region, missing in found}
+
+    def _trips_left(self, loop: Region, gone: int) -> Iterator[Resident]:
+        """What the trips of `loop` left, but for `gone` of them."""
+        if not gone:
+            return _times(self._kept_residents(loop), loop.trips)
+        if gone == self.evaluate(loop.trips) - 1:
+            return self._kept_residents(loop)
+        return self._earlier_trips(loop)
 
     def _earlier_trips(self, loop: Region) -> Iterator[Resident]:
         """What the trips before the last one left. Sizes have no negative terms: `trips - 1` is a dim."""

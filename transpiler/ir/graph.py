@@ -90,6 +90,7 @@ class OpFacts:
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
+    fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
 
     @property

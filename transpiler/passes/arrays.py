@@ -1,23 +1,27 @@
 """Tensor arrays of loops: emptied when nobody needs their tensors any more.
 
-Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE ops to the main region.
+Needs: nothing. Keeps: the order of ops. Changes: adds RELEASE ops to the main region and to gradients of loops.
 
 A loop's gradient names every output of the loop, although it looks at none: so an array of outputs, a copy of the whole
-sequence, stays through the backward pass.
+sequence, stays through the backward pass. And an array that hands a gradient from trip to trip keeps those of all trips.
 """
 
 from __future__ import annotations
 
 from typing import Dict, List, Tuple
 
+from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.positions import Positions
-from transpiler.ir import RELEASE, Graph, Value, ValueKind
+from transpiler.ir import RELEASE, Graph, Region, Value, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.release import add_op
 
 
 def empty_arrays(graph: Graph, _context: PassContext) -> Graph:
-    """Empties each array of the main region after its last use, if an op names it later on."""
+    """Empties each array of the main region after its last use, if an op names it later on; and each array that hands
+    a tensor from trip to trip, when the trip has read it."""
+    for region in graph.regions:
+        _empty_handed_on(graph, region)
     used, named = _last_positions(graph)
     main = graph.regions[0]
     dead: Dict[int, List[int]] = {}
@@ -30,6 +34,14 @@ def empty_arrays(graph: Graph, _context: PassContext) -> Graph:
         for value in dead.get(at, ()):
             add_op(graph, 0, RELEASE, (), (value,))
     return graph
+
+
+def _empty_handed_on(graph: Graph, gradient: Region) -> None:
+    for array in handed_on_arrays(graph, gradient):
+        if not array.emptied:
+            add_op(graph, gradient.id, RELEASE, (), (array.value,))
+            release = gradient.ops.pop()
+            gradient.ops.insert(gradient.ops.index(array.last_read) + 1, release)
 
 
 def _last_positions(graph: Graph) -> Tuple[Dict[int, int], Dict[int, int]]:

@@ -8,6 +8,8 @@ from transpiler.analysis.control_flow_graph import ControlFlowGraph
 from transpiler.analysis.positions import Span
 from transpiler.ir import Graph, RegionKind, Value, ValueKind
 
+_BESIDE_ARRAYS = 'used together with a tensor array or rank table'
+_MAY_CARRY_LOD = 'may carry LoD at run time'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 _LEAST_BYTES = 256
@@ -21,10 +23,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
         if reason:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
-                           (_beside_arrays(graph),
-                            'used together with a tensor array or rank table'),
-                           (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph),
-                                                              'may carry LoD at run time'),
+                           (_beside_arrays(graph), _BESIDE_ARRAYS),
+                           (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
                            (_states(graph), 'state that an operator carries on')):
         for value in values:
@@ -33,6 +33,15 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
         if not span.defined:
             reasons.setdefault(value, 'not written first by a plain op of its own block')
     return reasons
+
+
+def never_released(reasons: Dict[int, str]) -> Dict[int, str]:
+    """Of the `reasons` of never_shared, those that also forbid to let go of a value after its last use.
+
+    An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
+    """
+    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD)
+    return {value: reason for value, reason in reasons.items() if reason not in harmless}
 
 
 def named_by_regions(graph: Graph) -> FrozenSet[int]:

@@ -17,7 +17,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline, ops_late
 from transpiler.ir import RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import PASSED_BY_NAME, never_shared
+from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 _SAME_PEAK = 1.01
@@ -36,8 +36,9 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     found = spans(graph)
     late, lag = _raised_by_a_late_collector(graph, timeline), ops_late(graph.regions[0])
+    bound = never_released(alone)
     for region in graph.regions[1:]:
-        _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, alone),
+        _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
                                  timeline)
     _release_in_main_region(
         graph, timeline,
@@ -105,7 +106,7 @@ def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[
     would have inserted is written out.
     """
     found = spans(graph)
-    dying = last_uses(graph, 0, found, never_shared(graph, found))
+    dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))
     may_go = {graph.values[v].storage for values in dying.values() for v in values}
     chosen = {
         s for lifetime in timeline.lifetimes.by_region[0].values()

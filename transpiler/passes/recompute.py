@@ -1,7 +1,7 @@
 """Save less: forward values that a gradient region reads are rebuilt there from what is kept anyway.
 
-Needs: nothing. Keeps: the order of the ops that are there. Changes: adds clones of forward ops to gradient regions, which
-read the clones' results instead.
+Needs: nothing. Keeps: the order of the ops that are there. Changes: adds clones of forward ops, and reads of arrays that hold
+what a trip made, to gradient regions, which read their results instead.
 
 For each region with a gradient region (the body of a training loop, a branch), which values to keep per trip and which to
 rebuild is a minimum cut: keeping a value costs its bytes, rebuilding it costs its op's time, at an exchange rate. The rate
@@ -21,6 +21,7 @@ from networkx.algorithms.flow import preflow_push
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
+from transpiler.analysis.reloads import reloads
 from transpiler.ir import Graph, Op, Region, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
@@ -48,10 +49,19 @@ class _Problem:
 
 def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
     """Rewrites every gradient region, innermost last."""
+    return _recompute(graph, context, 1.0)
+
+
+def recompute_less_in_regions(graph: Graph, context: PassContext) -> Graph:
+    """The same with half the time: the main block may make more of the rest."""
+    return _recompute(graph, context, 0.5)
+
+
+def _recompute(graph: Graph, context: PassContext, share: float) -> Graph:
     if not context.recompute:
         return graph
     step = context.cost.region_seconds(graph, 0, context.dims)
-    budget = context.max_overhead * step + context.saved_seconds
+    budget = share * (context.max_overhead * step + context.saved_seconds)
     for gradient in list(graph.regions):
         if gradient.forward < 0:
             continue
@@ -112,7 +122,7 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     free = copies | (pinned & needed)
     trips = forward.trips.evaluate(context.dims)
     problem = _Problem(forward, gradient, needed - free, {}, free)
-    problem.producer = _clonable(graph, forward, gradient)
+    problem.producer = {**_clonable(graph, forward, gradient), **_reloads(graph, gradient)}
     for value in graph.values:
         if value.region == forward.id and value.size is not None:
             problem.size[value.id] = value.size.evaluate(context.dims) * trips
@@ -121,6 +131,22 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
     if context.recompute == 'cheap':
         problem.producer = {v: op for v, op in problem.producer.items() if not is_heavy(op)}
     return problem
+
+
+def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
+    """Ops, not yet in the graph, that read values of the trip from arrays that have them too."""
+    return {
+        value:
+            Op(-2 - value,
+               'read_from_array',
+               gradient.id,
+               operands=(reload.array, reload.index),
+               results=(value,),
+               origin=None,
+               backward=True)
+        for value, reload in reloads(graph, gradient).items()
+        if graph.values[value].size is not None
+    }
 
 
 def _clonable(graph: Graph, forward: Region, gradient: Region) -> Dict[int, Op]:
@@ -321,6 +347,9 @@ class _Rebuilder:
 
     def run(self) -> None:
         old_ops, new_ops = list(self._problem.gradient.ops), []
+        # An array has the trip's element only before the gradient has counted back.
+        for value in sorted(v for v in self._rebuilt if self._problem.producer[v].origin is None):
+            new_ops.extend(self._build(value))
         for op_id in old_ops:
             op = self._graph.ops[op_id]
             readers = [op, *self._graph.inside(op)]

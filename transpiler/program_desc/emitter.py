@@ -18,7 +18,7 @@ MARKS = ('transpiler.optimized', 'transpiler.released')
 _ROLE = 'op_role'
 _BACKWARD = 1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant')
+ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array')
 
 
 @dataclass
@@ -159,6 +159,9 @@ class _Emitter:
         if op.kind in self._added:
             self._added[op.kind](op, desc)
             return
+        if op.origin is None:
+            self._emit_reload(op, desc)
+            return
         desc.CopyFrom(self._program.descs[op.origin])
         if op.facts.left_fold:
             # A part of a sum has fewer terms; which ones is for the names to say.
@@ -190,6 +193,12 @@ class _Emitter:
         for slots, slot in ((desc.inputs, 'X'), (desc.outputs, 'Out')):
             slots.add(parameter=slot, arguments=[self._names[op.operands[0]]])
         desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
+
+    def _emit_reload(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        desc.type = op.kind
+        for slot, value in zip('XI', op.operands):
+            desc.inputs.add(parameter=slot, arguments=[self._names[value]])
+        desc.outputs.add(parameter='Out', arguments=[self._names[op.results[0]]])
 
     def _emit_release(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""

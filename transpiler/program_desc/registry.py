@@ -7,7 +7,7 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from typing import Container, Dict, FrozenSet, List, Tuple
+from typing import Container, Dict, FrozenSet, List, Optional, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
@@ -43,7 +43,7 @@ _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float,
-                   bool]
+                   Optional[float], bool]
 
 
 class OpRegistry:
@@ -65,7 +65,7 @@ class OpRegistry:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
         signature = (desc.type, tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                      tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]), _updates(desc),
-                     _adds(desc), _folds(desc))
+                     _adds(desc), _fills(desc), _folds(desc))
         found = self._cache.get(signature)
         if found is None:
             found = self._cache[signature] = self._ask(desc)
@@ -89,6 +89,7 @@ class OpRegistry:
                        unread=_unread_positions(desc),
                        updates=_updates(desc),
                        adds=_adds(desc),
+                       fills=_fills(desc),
                        left_fold=_folds(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
@@ -137,6 +138,17 @@ def _adds(desc: framework_pb2.OpDesc) -> float:
     if desc.type != 'increment':
         return 0.0
     return next((a.f for a in desc.attrs if a.name == 'step'), 1.0)
+
+
+def _fills(desc: framework_pb2.OpDesc) -> Optional[float]:
+    """The value of a fill_constant that takes it from its attributes; the kernel prefers the text."""
+    if desc.type != 'fill_constant' or any(s.arguments for s in desc.inputs):
+        return None
+    text = next((a.s for a in desc.attrs if a.name == 'str_value'), '')
+    try:
+        return float(text) if text else next((a.f for a in desc.attrs if a.name == 'value'), None)
+    except ValueError:
+        return None
 
 
 def _folds(desc: framework_pb2.OpDesc) -> bool:

@@ -24,6 +24,9 @@ from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
 
 BATCH = 'N'
 WORDS = 'L'  # rows of a LoD tensor: words, not sentences
+STEP = 'R'  # rows at one time step of the sequences of a rank table
+# Rows of what pools the words of each sentence: by this in the place of a rank table's name.
+_SENTENCES = ''
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
 _PROBE = 55440
 _SMALL_PROBES = (1, 12)
@@ -52,22 +55,30 @@ def infer_shapes(serialized: bytes) -> Shapes:
     declared = _declared(program)
     seeds = _open_inputs(program, declared)
     prober = _Prober(program, declared)
+    rows = _row_symbols(prober.steps)
     if not seeds:
-        probe = prober.probe({}, {})
+        probe = prober.probe({}, {}, {})
         return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
-    symbols = sorted({s for dims in seeds.values() for s in dims if s})
-    base = prober.probe(seeds, dict.fromkeys(symbols, _PROBE))
-    doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
-    merged = _merged(symbols, base, doubled)
-    while len(set(merged.values())) < len(symbols):  # one dim less may show that two others are one
+    symbols = sorted({s for dims in seeds.values() for s in dims if s}.union(rows.values()))
+    base = prober.probe(seeds, rows, dict.fromkeys(symbols, _PROBE))
+    while True:  # one dim less may show that two others are one
+        doubled = {s: prober.probe(seeds, rows, _doubled(symbols, s)) for s in symbols}
+        merged = _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+        rows = {table: merged[s] for table, s in rows.items()}
+        if len(set(merged.values())) == len(symbols):
+            break
         symbols = sorted(set(merged.values()))
-        doubled = {s: prober.probe(seeds, _doubled(symbols, s)) for s in symbols}
-        merged = _merged(symbols, base, doubled)
-    seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
     symbols = sorted(set(merged.values()))
     doubled = {merged[s]: probe for s, probe in doubled.items()}
-    small = [(value, prober.probe(seeds, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES]
+    small = [
+        (value, prober.probe(seeds, rows, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
+    ]
+    return _fit_all(declared, base, doubled, small)
+
+
+def _fit_all(declared: _Declared, base: _Probe, doubled: Mapping[str, _Probe],
+             small: Sequence[Tuple[int, _Probe]]) -> Shapes:
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
     probes = [base.shapes, *(p.shapes for p in doubled.values()), *(p.shapes for _, p in small)]
@@ -79,10 +90,6 @@ def infer_shapes(serialized: bytes) -> Shapes:
             }, [(value, probe.shapes[key]) for value, probe in small])
         found[key] = fitted[seen]
     return found
-
-
-def _merged(symbols: Sequence[str], base: _Probe, doubled: Mapping[str, _Probe]) -> Dict[str, str]:
-    return _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
 
 
 def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
@@ -123,6 +130,18 @@ def _open_inputs(program: core.ProgramDesc, declared: _Declared) -> _Seeds:
             None if d != -1 else rows if i == 0 else f'{name}[{i}]' for i, d in enumerate(shape)
         ]
     return seeds
+
+
+def _row_symbols(steps: List[List[_Step]]) -> Dict[str, str]:
+    """By rank table: the symbol of the rows that its sequences have at one time step; and that of the sentences, if any
+    are pooled."""
+    of_tables = [step for block in steps for step in block if step.kind in _SEQUENCE_KINDS]
+    tables = (n for step in of_tables if step.kind == 'lod_rank_table'
+              for n in step.op.output('Out'))
+    found = {table: f'{STEP}({table})' for table in tables}
+    if any(step.kind == 'sequence_pool' for step in of_tables):
+        found[_SENTENCES] = f'{BATCH}(sentences)'
+    return found
 
 
 def _same_dims(symbols: Sequence[str],
@@ -171,15 +190,17 @@ class _Prober:
         self._program = program
         self._declared = declared
         self._variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
-        self._steps = [self._steps_of(i) for i in range(program.num_blocks())]
+        self.steps = [self._steps_of(i) for i in range(program.num_blocks())]
 
-    def probe(self, seeds: _Seeds, dims: Mapping[str, int]) -> _Probe:
+    def probe(self, seeds: _Seeds, rows: Mapping[str, str], dims: Mapping[str, int]) -> _Probe:
+        """`rows` are what `_row_symbols` gives, by other names."""
         entered = {}
         for name, symbols in seeds.items():
             key = (0, name)
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
             self._program.block(0).find_var(name.encode()).set_shape(entered[key])
-        inference = _Inference(self._program, self._steps, {**self._declared, **entered})
+        counts = {table: dims[s] for table, s in rows.items() if s in dims}
+        inference = _Inference(self._program, self.steps, {**self._declared, **entered}, counts)
         inference.run(0)
         for key, variable in self._variables.items():
             variable.set_shape(self._declared[key])
@@ -221,10 +242,12 @@ class _Prober:
 class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
-    def __init__(self, program: core.ProgramDesc, steps: List[List[_Step]],
-                 shapes: _Declared) -> None:
+    def __init__(self, program: core.ProgramDesc, steps: List[List[_Step]], shapes: _Declared,
+                 row_counts: Mapping[str, int]) -> None:
         self._program = program
         self._steps = steps
+        self._row_counts = row_counts  # by rank table
+        self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
         self._shapes = shapes  # those of all tensors at this moment
@@ -247,15 +270,46 @@ class _Inference:
                 self._contents.follow(step.op, step.kind, block)
             if step.kind == 'rnn':
                 _set_rnn_reserve(step.op, block)
+            elif self._row_counts:
+                self._set_sequence_rows(step.op, step.kind, block)
             for key, variable in step.outputs:
                 shape = self._shapes[key] = tuple(variable.shape())
                 if shape != self.largest.setdefault(key, shape):
                     self._note_another(key, shape)
 
+    def _set_sequence_rows(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
+        """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""
+        if kind == 'lod_rank_table':
+            shape = block.find_var_recursive(op.input('X')[0].encode()).shape()
+            self._words[op.output('Out')[0]] = shape[0]
+        elif kind in _ROWS_OF_TABLES:
+            table = op.input('RankTable')[0]
+            rows = self._words if kind == 'array_to_lod_tensor' else self._row_counts
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if table in rows:
+                result.set_shape([rows[table], *result.shape()[1:]])
+        elif kind == 'sequence_pool' and _SENTENCES in self._row_counts:
+            words = block.find_var_recursive(op.input('X')[0].encode())
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if words.lod_level() == 1:
+                result.set_shape([self._row_counts[_SENTENCES], *result.shape()[1:]])
+        elif kind == 'read_from_array' and _has_input(op, 'X_W'):
+            # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
+            like = block.find_var_recursive(op.input('X_W')[0].encode())
+            block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
+
     def _note_another(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
         seen = self.largest[key]
         if -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
             self.largest[key] = shape
+
+
+_SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
+_ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
+
+
+def _has_input(op: core.OpDesc, slot: str) -> bool:
+    return slot in op.input_names() and bool(op.input(slot))
 
 
 # Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.

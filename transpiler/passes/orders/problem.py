@@ -154,6 +154,8 @@ class _Builder:
                 if cell is None or self._graph.values[value].region != self._region.id:
                     continue
                 at, kept = positions.seen_from(op, self._region.id)
+                if at > self._timeline.lifetimes.emptied_at(value):
+                    continue
                 if kept:
                     self._to_end[cell] = True
                 if at >= 0 and not kept:
@@ -203,7 +205,7 @@ class _Builder:
         for region in map(self._graph.regions.__getitem__, op.regions):
             earlier = self._timeline.evaluate(region.trips) - 1 if region.keeps_scopes else 0
             most = max(most, earlier * self._kept_bytes(region.id) + inner_peaks[region.id])
-        return most
+        return most - self._timeline.never_whole(op)
 
     def _scopes(self, ops: List[Op]) -> Tuple[List[int], List[int]]:
         leaves, collects = [0] * len(ops), [0] * len(ops)
