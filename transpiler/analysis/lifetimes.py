@@ -63,8 +63,8 @@ class Lifetimes:
             own, at = self.by_region[op.region], self.position[op.id]
             for value in self._touched(op):
                 facts = self._graph.values[value]
-                if facts.region != op.region:
-                    self._touch_from_inside(op, value)
+                if facts.region != op.region or facts.storage in self._emptied:
+                    self._touch(op, value)
                 elif facts.storage in own:
                     lifetime = own[facts.storage]
                     lifetime.last = max(lifetime.last, at)
@@ -92,8 +92,8 @@ class Lifetimes:
         values = self._graph.values
         return data + tuple(v for v in op.shape_reads() if values[v].region != op.region)
 
-    def _touch_from_inside(self, op: Op, value: int) -> None:
-        """`op` is in a region within that of `value`, or continues its scope."""
+    def _touch(self, op: Op, value: int) -> None:
+        """For any op that may see `value`: of its own region, within it, or one that continues its scope."""
         home = self._graph.values[value].region
         at, kept = self._positions.seen_from(op, home)
         if at < 0 or at > self.emptied_at(value):
