@@ -9,6 +9,7 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional,
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
 from transpiler.fitting import Fitter, Recomputed
 from transpiler.ir import RELEASE, SHARE, Graph
@@ -99,6 +100,11 @@ class Plan:
     def changed(self) -> bool:
         return self.graph is not self.original or bool(self.held)
 
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The peak, with what kernels allocate for themselves: what a budget must bear."""
+        return peak_with_workspaces(self.graph, self.after, self.after.dims)
+
     @property
     def order_changed(self) -> bool:
         regions = range(len(self.original.regions))
@@ -181,9 +187,9 @@ def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
         fitter = Fitter(_bases(runner, [best], options, sequences), best, runner.context,
                         allowed_seconds)
         return fitter.within_overhead(allowed_seconds)
-    fitting = [plan for plan in (best, *tried) if plan.after.peak_bytes <= options.budget]
+    fitting = [plan for plan in (best, *tried) if plan.needed_bytes <= options.budget]
     cheapest = min(fitting,
-                   key=lambda plan: (plan.extra_seconds, plan.after.peak_bytes),
+                   key=lambda plan: (plan.extra_seconds, plan.needed_bytes),
                    default=best)
     if fitting and not cheapest.extra_seconds:
         return replace(cheapest, left_alone=best.left_alone)
@@ -194,7 +200,7 @@ def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
     found = fitter.within_peak(options.budget)
     if found is None:
         lowest = fitter.lowest()
-        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
+        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.needed_bytes)
     return found
 
 
@@ -216,8 +222,8 @@ def _bases(runner: _Runner, plans: List[Plan], options: PlanOptions,
 def _space(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Keeps updates apart from products where clones have come in between, if the budget bears it."""
     candidate = runner.run((_SPACED,), best)
-    limit = best.after.peak_bytes * _MORE_FOR_SPEED if budget is None else budget
-    return candidate if candidate.after.peak_bytes <= limit else best
+    limit = best.needed_bytes * _MORE_FOR_SPEED if budget is None else budget
+    return candidate if candidate.needed_bytes <= limit else best
 
 
 def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
@@ -234,7 +240,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
             if budget > 0 else 'parameters and state alone need more than the budget')
     return (
         f'{room}; the lowest peak reached is '
-        f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
+        f'{lowest.needed_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
     )
 
 
@@ -270,7 +276,7 @@ def _make_sure(runner: _Runner, start: Plan, best: Plan, budget: Optional[int]) 
     From `start`; `best` where that needs more.
     """
     candidate = runner.run((_SURE,), start)
-    fits = candidate.after.peak_bytes <= (best.after.peak_bytes if budget is None else budget)
+    fits = candidate.needed_bytes <= (best.needed_bytes if budget is None else budget)
     return replace(candidate, held=best.held) if fits else best
 
 

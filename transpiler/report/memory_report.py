@@ -106,7 +106,7 @@ class MemoryReport:
     """What was predicted, done, and left alone. All sizes are bytes above resting memory.
 
     Resting memory is what exists between runs: parameters, optimizer state and other persistables. It is not
-    counted in the peaks. What kernels allocate for themselves is not counted either.
+    counted in the peaks. What kernels allocate for themselves is not counted either, but in `needed_bytes`.
     `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
@@ -132,6 +132,7 @@ class MemoryReport:
     peak_variables_before: List[PeakVariable] = field(default_factory=list)
     savings: List[Tuple[str, int]] = field(default_factory=list)
     recompute: Optional[RecomputeReport] = None
+    needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
     planning_seconds: float = 0.0
     note: str = ''
     picture_before: Picture = field(default_factory=Picture, repr=False, compare=False)
