@@ -115,7 +115,7 @@ def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool
     add("auto", optimized=True)
     if points:
         said = add("max", optimized=True, recompute=EVERYTHING).prediction
-        most, least = said.peak_bytes_before, said.peak_bytes_after
+        most, least = said.peak_bytes_before, said.needed_bytes
         for budget in budgets(study, least, most, points):
             fit(budget, f"budget {budget / MIB:.1f} ({budget / most:.0%})")
     if checkpoints:
@@ -123,10 +123,12 @@ def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool
                      options=tuple(sorted({
                          **study.options, "checkpoints": True
                      }.items())))
-        try:
-            fit(min(theirs.peak_bytes), "at its peak")
-        except MeasurementError as error:
-            click.echo(str(error), err=True)
+        for which, peak in (("lowest", min(theirs.peak_bytes)), ("highest",
+                                                                 max(theirs.peak_bytes))):
+            try:
+                fit(peak, f"at its {which} peak")
+            except MeasurementError as error:  # no plan fits
+                click.echo(str(error), err=True)
     return rows
 
 
@@ -138,7 +140,7 @@ def _cells(row: Row) -> List[str]:
     verdict = difference(row.plain, result)
     return [
         row.study, row.kind, f"{result.peak_bytes[0] / MIB:.2f}", f"{later / MIB:.2f}",
-        f"{most / MIB:.2f}", "" if said is None else f"{said.peak_bytes_after / MIB:.2f}",
+        f"{most / MIB:.2f}", "" if said is None else f"{said.needed_bytes / MIB:.2f}",
         "" if study.goal_mib is None else f"{study.goal_mib:.2f}",
         "" if said is None else f"{said.overhead:+.1%}", f"{row.extra:+.1%}",
         "" if study.mirrored_time is None else f"{study.mirrored_time:+.1%}",

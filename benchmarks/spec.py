@@ -68,6 +68,8 @@ class Prediction:
     peak_bytes_after: int
     lower_bound_bytes: int
     planning_seconds: float
+    # The peak after, with what kernels allocate for themselves.
+    needed_bytes: int = 0
     # CPU time, which other processes on the machine do not add to.
     planning_cpu_seconds: float = 0.0
     clones: int = 0

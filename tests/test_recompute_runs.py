@@ -229,3 +229,32 @@ def test_a_budget_decides_how_much_runs_again_in_loops_too() -> None:
     assert 0.0 == extras[0] < extras[1] < extras[2]
     with pytest.raises(MemoryBudgetError):
         _optimiser([], budget=lowest + found[0].resting_bytes - 1, **loops)(gru_steps())
+
+
+def columns() -> Case:
+    """Convolutions of one image: what their kernels lay it out in is as large as all that they make."""
+    with new_programs() as (main, startup):
+        hidden = data("x", 1, 16, 32, 32)
+        for _ in range(6):
+            inner = paddle.static.nn.conv2d(hidden, 16, 3, padding=1, bias_attr=False)
+            hidden = paddle.tanh(paddle.static.nn.conv2d(inner, 16, 1, bias_attr=False))
+        loss = square_loss(hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return Case(main, startup, random_feed(x=floats(1, 16, 32, 32)), [loss.name])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_budget_bears_what_the_kernels_of_convolutions_take(share: float) -> None:
+    case = columns()
+    lowest = memory_optimize(case.main, fetch_list=list(case.fetch), recompute="max")
+    assert lowest.needed_bytes > 1.5 * lowest.peak_bytes_after
+    assert "workspaces" in str(lowest)
+    budget = lowest.resting_bytes + int(lowest.needed_bytes + share *
+                                        (lowest.peak_bytes_before - lowest.peak_bytes_after))
+    peak = measure_peak("tests.test_recompute_runs:columns",
+                        True,
+                        ORDERED,
+                        options={"budget": budget})
+    assert max(peak.first, peak.later) <= budget
+    if not share:
+        assert peak.first == budget

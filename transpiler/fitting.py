@@ -86,13 +86,13 @@ class Fitter:
     def lowest(self) -> Plan:
         """The plan of the lowest peak, whatever its time."""
         lowest = min(self._candidates, key=lambda c: c.peak, default=None)
-        if lowest is None or lowest.peak >= self._finished.after.peak_bytes:
+        if lowest is None or lowest.peak >= self._finished.needed_bytes:
             return self._finished
         return self._apply(lowest)
 
     def within_overhead(self, seconds: float) -> Plan:
         """The lowest peak that costs at most `seconds`, if that is worth it."""
-        limit = self._finished.after.peak_bytes * _WORTH_IT
+        limit = self._finished.needed_bytes * _WORTH_IT
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
         if not fitting:
             return self._finished
@@ -103,8 +103,8 @@ class Fitter:
         fitting = [c for c in self._candidates if c.peak <= peak]
         cheapest = min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
         finished = self._finished
-        if finished.after.peak_bytes <= peak and (cheapest is None or
-                                                  finished.extra_seconds <= cheapest.seconds):
+        if finished.needed_bytes <= peak and (cheapest is None or
+                                              finished.extra_seconds <= cheapest.seconds):
             return finished
         return self._apply(cheapest) if cheapest is not None else None
 

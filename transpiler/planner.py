@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Opti
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
 from transpiler.fitting import Fitter, Recomputed
 from transpiler.ir import RELEASE, SHARE, Graph
@@ -104,6 +105,11 @@ class Plan:
     def changed(self) -> bool:
         return self.graph is not self.original or bool(self.held)
 
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The peak, with what kernels allocate for themselves: what a budget must bear."""
+        return peak_with_workspaces(self.graph, self.after, self.after.dims)
+
     @property
     def frees_in_time(self) -> bool:
         """Whether it releases itself what a late collector would let pile up."""
@@ -159,13 +165,19 @@ def plan(graph: Graph,
     if best.recomputed is not None:
         best = _space(runner, best, options.budget)
     if not options.parallel and any(_SCHEDULE in sequence for sequence in sequences):
-        lags = _lags(runner, best)
-        best = _hold(runner, best, lags)
-        if best.held and (options.budget is not None or best.recomputed is not None):
-            best = _make_sure(runner, best, options.budget)
-        elif lags:
-            best = _free_in_time(runner, best)
+        best = _in_order_and_in_time(runner, best, options.budget)
     return best
+
+
+def _in_order_and_in_time(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
+    """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
+    lags = _lags(runner, best)
+    held = _hold(runner, best, lags)
+    # What helps against a collector that is late in some places alone would hide buffers from what helps in all.
+    start = held if len(best.graph.regions) > 1 else replace(best, held=held.held)
+    if held.held and (budget is not None or best.recomputed is not None):
+        return _make_sure(runner, start, held, budget)
+    return _free_in_time(runner, start, held) if lags else held
 
 
 def _with_all_recomputed(runner: _Runner, sequences: Sequences, options: PlanOptions) -> Sequences:
@@ -191,10 +203,8 @@ def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
         fitter = Fitter(_bases(runner, [best], options, sequences), best, runner.context,
                         allowed_seconds)
         return fitter.within_overhead(allowed_seconds)
-    fitting = [plan for plan in (best, *tried) if plan.after.peak_bytes <= options.budget]
-    cheapest = min(fitting,
-                   key=lambda plan: (plan.extra_seconds, plan.after.peak_bytes),
-                   default=best)
+    fitting = [plan for plan in (best, *tried) if plan.needed_bytes <= options.budget]
+    cheapest = min(fitting, key=lambda plan: (plan.extra_seconds, plan.needed_bytes), default=best)
     if fitting and not cheapest.extra_seconds:
         return replace(cheapest, left_alone=best.left_alone)
     fitter = Fitter(_bases(runner, [best, *tried], options, sequences),
@@ -204,7 +214,7 @@ def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
     found = fitter.within_peak(options.budget)
     if found is None:
         lowest = fitter.lowest()
-        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.after.peak_bytes)
+        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.needed_bytes)
     return found
 
 
@@ -228,8 +238,8 @@ def _bases(runner: _Runner, plans: List[Plan], options: PlanOptions,
 def _space(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Keeps updates apart from products where clones have come in between, if the budget bears it."""
     candidate = runner.run((_SPACED,), best)
-    limit = best.after.peak_bytes * _MORE_FOR_SPEED if budget is None else budget
-    return candidate if candidate.after.peak_bytes <= limit else best
+    limit = best.needed_bytes * _MORE_FOR_SPEED if budget is None else budget
+    return candidate if candidate.needed_bytes <= limit else best
 
 
 def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
@@ -246,7 +256,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
             if budget > 0 else 'parameters and state alone need more than the budget')
     return (
         f'{room}; the lowest peak reached is '
-        f'{lowest.after.peak_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
+        f'{lowest.needed_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
     )
 
 
@@ -282,26 +292,29 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
-def _make_sure(runner: _Runner, best: Plan, budget: Optional[int]) -> Plan:
-    """Keeps to the budget, or to what was paid for in time, without the runtime's collector, which may be late."""
-    candidate = runner.run((_SURE,), best)
-    fits = candidate.after.peak_bytes <= (best.after.peak_bytes if budget is None else budget)
+def _make_sure(runner: _Runner, start: Plan, best: Plan, budget: Optional[int]) -> Plan:
+    """Keeps to the budget, or to what was paid for in time, without the runtime's collector, which may be late.
+
+    From `start`; `best` where that needs more.
+    """
+    candidate = runner.run((_SURE,), start)
+    fits = candidate.needed_bytes <= (best.needed_bytes if budget is None else budget)
     return replace(candidate, held=best.held) if fits else best
 
 
-def _free_in_time(runner: _Runner, best: Plan) -> Plan:
-    """Releases in the main region what a late collector would let pile up, if the releases take next to no time.
+def _free_in_time(runner: _Runner, start: Plan, otherwise: Plan) -> Plan:
+    """`start`, with releases in the main region of what a late collector would let pile up, if they take next to no time.
 
     They need the order that they were made for: it is held.
     """
     context = runner.context
-    candidate = runner.run((_SURE,), best)
-    added = len(candidate.graph.regions[0].ops) - len(best.graph.regions[0].ops)
-    if (candidate.after.peak_bytes <= best.after.peak_bytes and
-            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < best.before.lagging_peak_bytes
+    candidate = runner.run((_SURE,), start)
+    added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
+    if (candidate.after.peak_bytes <= otherwise.after.peak_bytes and
+            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes
             and added * context.cost.seconds_per_op <= _MOST_FOR_RELEASES * runner.step_seconds):
-        return replace(candidate, held=best.held | {0})
-    return best
+        return replace(candidate, held=otherwise.held | {0})
+    return otherwise
 
 
 class _Runner:

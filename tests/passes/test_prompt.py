@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Dict, Tuple
 
 import pytest
 
@@ -10,18 +10,22 @@ from benchmarks.programs import Options, build
 from tests.harness import fingerprint
 from tests.scenarios import dynamic_rnn
 from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.positions import spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.passes.eligibility import never_shared
 from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
+from transpiler.planner import PlanOptions, plan
 from transpiler.program_desc.importer import import_program
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')
 _MODEL = RuntimeModel.COLLECTING
+_TOLERANCE = 0.03  # between the measured peak and the predicted one
 
 
 def planned(name: str, trips: int = 6, batch: int = 8) -> Tuple[Graph, Graph, PassContext]:
@@ -98,3 +102,35 @@ def test_an_array_of_outputs_is_emptied_once_it_is_read_and_a_fetched_one_is_not
         program.graph.values[array].fetched = True
     again = empty_arrays(program.graph.copy(), context)
     assert RELEASE not in {op.kind for op in again.region_ops(0)}
+
+
+@pytest.mark.parametrize('name,sizes', [('attention_steps', {
+    'trip_count': 30,
+    'width': 256
+}), ('transformer_gelu', {
+    'layers': 2,
+    'batch_size': 4,
+    'length': 16,
+    'width': 64
+}), ('resnet50', {
+    'batch_size': 4,
+    'image_size': 32
+})])
+def test_what_a_recomputed_plan_leaves_to_the_collector_is_small_together(
+        name: str, sizes: Dict[str, int]) -> None:
+    case = build(name, Options(**sizes))
+    program = import_program(fingerprint(case.main), case.fetch)
+    dims = dict.fromkeys(program.symbols(), case.batch_size)
+    found = plan(program.graph, _MODEL, dims, PlanOptions(recompute='max'))
+    assert found.recomputed is not None and 0 in found.held
+    graph, ops = found.graph, found.graph.regions[0].ops
+    alone = never_shared(program.graph, spans(program.graph))
+    left, largest_released = 0, 0
+    for lifetime in found.after.lifetimes.by_region[0].values():
+        size = found.after.evaluate(lifetime.size)
+        if graph.ops[ops[lifetime.last]].kind == RELEASE:
+            largest_released = max(largest_released, size)
+        elif lifetime.last < len(ops) - 1 and not alone.keys() & set(lifetime.storages):
+            left += size
+    assert largest_released > 0
+    assert left <= _TOLERANCE * found.after.peak_bytes

@@ -57,6 +57,11 @@ class Timeline:
         self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
 
     @property
+    def dims(self) -> Mapping[str, int]:
+        """The concrete dims that it is for."""
+        return self._dims
+
+    @property
     def peak_bytes(self) -> int:
         return self.peak.bytes
 

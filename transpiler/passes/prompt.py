@@ -23,8 +23,9 @@ from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 _SAME_PEAK = 1.01
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
-# A budget is not broken by what is smaller than this share of the peak.
-_SMALL = 1 / 256
+# A budget is not broken by what is smaller than this share of the peak, nor by all that is left to the collector, if
+# together it is smaller than the other.
+_SMALL, _SMALL_TOGETHER = 1 / 256, 1 / 64
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
@@ -49,10 +50,20 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
 def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Releases whatever is large where it ends: on a busy machine the collector is any number of ops late."""
     timeline = context.collecting(graph)
-    least = timeline.peak_bytes * _SMALL
+    least = _least_to_release(timeline)
     _release_in_main_region(graph, timeline,
                             lambda lifetime: timeline.evaluate(lifetime.size) >= least)
     return graph
+
+
+def _least_to_release(timeline: Timeline) -> float:
+    """The size from which on allocations of the main region are released: however late the rest is, it stays small."""
+    left = 0
+    for size in sorted(timeline.evaluate(l.size) for l in timeline.lifetimes.by_region[0].values()):
+        left += size
+        if size >= timeline.peak_bytes * _SMALL or left > timeline.peak_bytes * _SMALL_TOGETHER:
+            return size
+    return timeline.peak_bytes * _SMALL
 
 
 def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:

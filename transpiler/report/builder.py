@@ -54,6 +54,7 @@ def build_report(plan: Plan,
                         savings=plan.savings,
                         recompute=_recompute(plan),
                         late_peak_bytes=_late_peaks(plan),
+                        needed_bytes=plan.needed_bytes,
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan))

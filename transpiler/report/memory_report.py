@@ -111,7 +111,7 @@ class MemoryReport:
     """What was predicted, done, and left alone. All sizes are bytes above resting memory.
 
     Resting memory is what exists between runs: parameters, optimizer state and other persistables. It is not
-    counted in the peaks. What kernels allocate for themselves is not counted either.
+    counted in the peaks. What kernels allocate for themselves is not counted either, but in `needed_bytes`.
     `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
     `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
@@ -139,6 +139,7 @@ class MemoryReport:
     savings: List[Tuple[str, int]] = field(default_factory=list)
     recompute: Optional[RecomputeReport] = None
     late_peak_bytes: Optional[Tuple[int, int]] = None
+    needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
     planning_seconds: float = 0.0
     note: str = ''
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)

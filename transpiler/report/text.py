@@ -60,6 +60,8 @@ def _summary(report: MemoryReport) -> Table:
     table.add_row('peak above resting, before', human(report.peak_bytes_before), report.peak_before)
     table.add_row(f'peak above resting, after ({_share(report):.0%} less)',
                   human(report.peak_bytes_after), report.peak_after)
+    if report.needed_bytes > report.peak_bytes_after:
+        table.add_row('the same, with workspaces of kernels', human(report.needed_bytes), '')
     table.add_row('lower bound for this order', human(report.lower_bound_bytes), report.lower_bound)
     table.add_row('resting (parameters and state)', human(report.resting_bytes), '')
     return table

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, replace
 from typing import Dict, List, Set, Tuple
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.dependences import accesses
 from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.problem import Problem, given_order
@@ -31,7 +33,8 @@ class RematProblem:
     cells: List[int]
     operands: List[Tuple[int, ...]]
     results: List[Tuple[int, ...]]
-    scratch: List[int]  # bytes that a clone writes and nobody reads
+    scratch: List[
+        int]  # bytes that a clone writes and nobody reads, and those that its kernel takes for itself
     producer: List[int]
     deadline: List[int]
     seconds: List[float]
@@ -88,8 +91,11 @@ class _Builder:
         boundary = backward_start(self._graph)
         cost, dims = self._context.cost, self._context.dims
         seconds = [cost.seconds(self._graph, op, dims) for op in self._ops]
-        problem = RematProblem(self._memory, [op.id for op in self._ops], self._cells,
-                               [()] * len(self._ops), [()] * len(self._ops), [0] * len(self._ops),
+        own = [workspace_bytes(self._graph, op, dims) for op in self._ops]
+        memory = replace(self._memory,
+                         transient=list(map(operator.add, self._memory.transient, own)))
+        problem = RematProblem(memory, [op.id for op in self._ops], self._cells,
+                               [()] * len(self._ops), [()] * len(self._ops), own,
                                [-1] * len(self._cells), [0] * len(self._ops), seconds, boundary)
         for at, op in enumerate(self._ops[:boundary]):
             if self._may_be_cloned(at, op):
@@ -107,7 +113,7 @@ class _Builder:
         cells = [c for c in map(self._cell, made) if c >= 0]
         again = [c for v, c in zip(made, map(self._cell, made)) if c >= 0 and v not in self._pinned]
         problem.results[at] = tuple(again)
-        problem.scratch[at] = sum(self._memory.sizes[c] for c in cells if c not in again)
+        problem.scratch[at] += sum(self._memory.sizes[c] for c in cells if c not in again)
         for cell in again:
             problem.producer[cell] = at
 
