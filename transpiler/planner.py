@@ -188,9 +188,7 @@ def _fit(runner: _Runner, best: Plan, tried: List[Plan], options: PlanOptions,
                         allowed_seconds)
         return fitter.within_overhead(allowed_seconds)
     fitting = [plan for plan in (best, *tried) if plan.needed_bytes <= options.budget]
-    cheapest = min(fitting,
-                   key=lambda plan: (plan.extra_seconds, plan.needed_bytes),
-                   default=best)
+    cheapest = min(fitting, key=lambda plan: (plan.extra_seconds, plan.needed_bytes), default=best)
     if fitting and not cheapest.extra_seconds:
         return replace(cheapest, left_alone=best.left_alone)
     fitter = Fitter(_bases(runner, [best, *tried], options, sequences),
