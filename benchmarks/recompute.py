@@ -16,6 +16,7 @@ from benchmarks.spec import EXECUTORS, Result, Spec
 
 MIB = 2.0**20
 PIPE_WIDTH = 200
+_BROKEN = "broken"
 EVERYTHING = "max"
 
 
@@ -136,7 +137,7 @@ def _cells(row: Row) -> List[str]:
     result, said, study = row.result, row.result.prediction, STUDIES[row.study]
     later = min(result.peak_bytes[1:], default=result.peak_bytes[0])
     most = max(result.peak_bytes)
-    meets = {None: "", True: "met", False: "[bold red]broken[/]"}[row.meets_budget]
+    meets = {None: "", True: "met", False: _BROKEN}[row.meets_budget]
     verdict = difference(row.plain, result)
     return [
         row.study, row.kind, f"{result.peak_bytes[0] / MIB:.2f}", f"{later / MIB:.2f}",
@@ -161,7 +162,8 @@ def table(rows: Sequence[Row]) -> Table:
     for name in _COLUMNS:
         result.add_column(name, no_wrap=True)
     for row in rows:
-        result.add_row(*_cells(row))
+        result.add_row(
+            *(f"[bold red]{cell}[/]" if cell == _BROKEN else cell for cell in _cells(row)))
     return result
 
 

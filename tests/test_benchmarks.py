@@ -13,7 +13,7 @@ import paddle
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import equality, measure, runner
+from benchmarks import equality, measure, recompute, runner
 from benchmarks.__main__ import main
 from benchmarks.planning import Planning, growth, layers_for
 from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, build,
@@ -160,6 +160,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
                                      peak_bytes_before=3,
                                      peak_bytes_after=2,
                                      lower_bound_bytes=1,
+                                     needed_bytes=4,
                                      recompute=None)
 
     monkeypatch.setitem(sys.modules, "transpiler",
@@ -168,6 +169,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
     prediction = measure.optimize(case, Spec("loop", optimized=True, level=1, recompute="max"))
     assert seen == {"fetch_list": list(case.fetch), "batch_size": 2, "trip_count": 3}
     assert (prediction.peak_bytes_before, prediction.peak_bytes_after) == (3, 2)
+    assert prediction.needed_bytes == 4
 
 
 def test_an_unknown_program_gives_one_clear_error():
@@ -242,3 +244,23 @@ def test_releasing_is_measured_as_well():
         small_spec("fc_chain", optimized=True, released=True, collection=False))
     assert result.prediction.changed
     assert result.ops > measure_in_child(small_spec("fc_chain", collection=False)).ops
+
+
+def test_budgets_fall_from_all_to_the_least_and_start_with_what_mirroring_reached():
+    mib = 2**20
+    study = recompute.Study("p", {}, mirrored_mib=3.0, parameter_gradients_mib=1.0)
+    assert [b / mib for b in recompute.budgets(study, 2 * mib, 6 * mib, 3)] == [4, 6, 2]
+    assert recompute.budgets(dataclasses.replace(study, mirrored_mib=9.0), 2, 6,
+                             5) == [6, 5, 4, 3, 2]
+    assert recompute.budgets(recompute.Study("p", {}), 2, 2, 4) == [2]
+
+
+def test_a_document_s_table_has_the_columns_in_which_something_stands():
+    spec = Spec("fc_chain", budget=20)
+    result = Result(spec, 1, 10, (10, 11), 0, 0, (1.0, 1.0), (("aa",), ("bb",)), "cc", None, True,
+                    (2.0, 1.5))
+    row = recompute.Row("case1", "budget", result, result)
+    head, rule, line = recompute.markdown([row]).splitlines()
+    assert "budget" in head and "mirrored" not in head and rule == "|" + "---|" * head.count(
+        " | ") + "---|"
+    assert not row.meets_budget and "| broken |" in line and "+0.0%" in line
