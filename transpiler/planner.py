@@ -173,8 +173,9 @@ def _in_order_and_in_time(runner: _Runner, best: Plan, budget: Optional[int]) ->
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
     lags = _lags(runner, best)
     held = _hold(runner, best, lags)
-    # What helps against a collector that is late in some places alone would hide buffers from what helps in all.
-    start = held if len(best.graph.regions) > 1 else replace(best, held=held.held)
+    # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
+    in_places = _PROMPT in held.steps and len(best.graph.regions) == 1
+    start = replace(best, held=held.held) if in_places else held
     if held.held and (budget is not None or best.recomputed is not None):
         return _make_sure(runner, start, held, budget)
     return _free_in_time(runner, start, held) if lags else held
