@@ -21,7 +21,7 @@ from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import (recompute_all_in_regions, recompute_in_regions,
                                          recompute_less_in_regions)
-from transpiler.passes.prompt import hand_on_or_release, release_surely
+from transpiler.passes.prompt import hand_on_or_release, release_surely, sure_releases
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
@@ -176,9 +176,11 @@ def _in_order_and_in_time(runner: _Runner, best: Plan, budget: Optional[int]) ->
     # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
     in_places = _PROMPT in held.steps and len(best.graph.regions) == 1
     start = replace(best, held=held.held) if in_places else held
-    if held.held and (budget is not None or best.recomputed is not None):
+    if held.held and budget is not None:
         return _make_sure(runner, start, held, budget)
-    return _free_in_time(runner, start, held) if lags else held
+    if lags or (held.held and best.recomputed is not None):
+        return _free_in_time(runner, start, held)
+    return held
 
 
 def _with_all_recomputed(runner: _Runner, sequences: Sequences, options: PlanOptions) -> Sequences:
@@ -293,27 +295,24 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
-def _make_sure(runner: _Runner, start: Plan, best: Plan, budget: Optional[int]) -> Plan:
-    """Keeps to the budget, or to what was paid for in time, without the runtime's collector, which may be late.
-
-    From `start`; `best` where that needs more.
-    """
+def _make_sure(runner: _Runner, start: Plan, best: Plan, budget: int) -> Plan:
+    """Keeps to the budget without the runtime's collector, which may be late. From `start`; `best` where that needs more."""
     candidate = runner.run((_SURE,), start)
-    fits = candidate.needed_bytes <= (best.needed_bytes if budget is None else budget)
-    return replace(candidate, held=best.held) if fits else best
+    return replace(candidate, held=best.held) if candidate.needed_bytes <= budget else best
 
 
 def _free_in_time(runner: _Runner, start: Plan, otherwise: Plan) -> Plan:
-    """`start`, with releases in the main region of what a late collector would let pile up, if they take next to no time.
+    """`start`, with releases in the main region of what a late collector would let pile up, if they take next to no time;
+    `otherwise` where they do not pay.
 
     They need the order that they were made for: it is held.
     """
-    context = runner.context
+    allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
+    if sure_releases(start.after) > allowed:
+        return otherwise
     candidate = runner.run((_SURE,), start)
-    added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
     if (candidate.after.peak_bytes <= otherwise.after.peak_bytes and
-            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes
-            and added * context.cost.seconds_per_op <= _MOST_FOR_RELEASES * runner.step_seconds):
+            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes):
         return replace(candidate, held=otherwise.held | {0})
     return otherwise
 

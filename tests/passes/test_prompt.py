@@ -116,12 +116,14 @@ def test_an_array_of_outputs_is_emptied_once_it_is_read_and_a_fetched_one_is_not
     'batch_size': 4,
     'image_size': 32
 })])
-def test_what_a_recomputed_plan_leaves_to_the_collector_is_small_together(
+def test_what_a_plan_for_a_budget_leaves_to_the_collector_is_small_together(
         name: str, sizes: Dict[str, int]) -> None:
     case = build(name, Options(**sizes))
     program = import_program(fingerprint(case.main), case.fetch)
     dims = dict.fromkeys(program.symbols(), case.batch_size)
-    found = plan(program.graph, _MODEL, dims, PlanOptions(recompute='max'))
+    lowest = plan(program.graph, _MODEL, dims, PlanOptions(recompute='max'))
+    options = PlanOptions(recompute='max', budget=lowest.needed_bytes)
+    found = plan(program.graph, _MODEL, dims, options)
     assert found.recomputed is not None and 0 in found.held
     graph, ops = found.graph, found.graph.regions[0].ops
     alone = never_shared(program.graph, spans(program.graph))

@@ -56,6 +56,13 @@ def release_surely(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
+def sure_releases(timeline: Timeline) -> int:
+    """How many allocations `release_surely` would release, those that must stay not left out."""
+    least = _least_to_release(timeline)
+    lifetimes = timeline.lifetimes.by_region[0].values()
+    return sum(timeline.evaluate(lifetime.size) >= least for lifetime in lifetimes)
+
+
 def _least_to_release(timeline: Timeline) -> float:
     """The size from which on allocations of the main region are released: however late the rest is, it stays small."""
     left = 0
