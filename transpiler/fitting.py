@@ -99,14 +99,22 @@ class Fitter:
         return self._apply(min(fitting, key=lambda c: (c.peak, c.seconds)))
 
     def within_peak(self, peak: int) -> Optional[Plan]:
-        """The cheapest plan whose peak is at most `peak` bytes above resting."""
-        fitting = [c for c in self._candidates if c.peak <= peak]
-        cheapest = min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
-        finished = self._finished
-        if finished.needed_bytes <= peak and (cheapest is None or
-                                              finished.extra_seconds <= cheapest.seconds):
-            return finished
-        return self._apply(cheapest) if cheapest is not None else None
+        """The cheapest plan whose peak is at most `peak` bytes above resting, as its own timeline has it.
+
+        A candidate's peak is an estimate: what its clones leave behind for a moment can be missing. Each that turns out
+        too large says by how much the next must stay below.
+        """
+        finished, missing = self._finished, 0
+        for candidate in sorted(self._candidates, key=lambda c: (c.seconds, c.peak)):
+            if finished.needed_bytes <= peak and finished.extra_seconds <= candidate.seconds:
+                return finished
+            if candidate.peak + missing <= peak:
+                plan = self._apply(candidate)
+                if plan.needed_bytes <= peak:
+                    return plan
+                missing = max(missing, plan.needed_bytes - candidate.peak)
+        lowest = finished if finished.needed_bytes <= peak else self.lowest()
+        return lowest if lowest.needed_bytes <= peak else None
 
     def _apply(self, chosen: _Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem

@@ -125,6 +125,7 @@ def test_what_a_plan_for_a_budget_leaves_to_the_collector_is_small_together(
     options = PlanOptions(recompute='max', budget=lowest.needed_bytes)
     found = plan(program.graph, _MODEL, dims, options)
     assert found.recomputed is not None and 0 in found.held
+    assert found.needed_bytes <= options.budget
     graph, ops = found.graph, found.graph.regions[0].ops
     alone = never_shared(program.graph, spans(program.graph))
     left, largest_released = 0, 0
