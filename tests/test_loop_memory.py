@@ -64,8 +64,9 @@ def test_every_kind_of_training_loop_needs_less(tmp_path: Path, program: str) ->
 
 def test_a_lod_dynamic_rnn_needs_three_times_less_for_its_first_batch_and_what_was_predicted(
         tmp_path: Path) -> None:
-    """Only a first run counts: with an executor for each run, Paddle's counter loses what threads that are gone held."""
-    plain, optimised = measured(tmp_path, 'dynamic_rnn', '--repeat', '2')
+    """Only a first run counts: with an executor for each run, Paddle's counter loses what threads that are gone held. The least of
+    several processes: what is small is left to the collector, which a busy machine makes late."""
+    plain, optimised = measured(tmp_path, 'dynamic_rnn', '--repeat', '4')
     before, after = (row['first_peak_bytes']['minimum'] for row in (plain, optimised))
     said = optimised['results'][0]['prediction']
     assert before >= 3 * after
