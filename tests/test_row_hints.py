@@ -8,18 +8,17 @@ import pytest
 
 from transpiler.arguments import dim_values, row_hints
 from transpiler.errors import InvalidArgumentError
-from transpiler.program_desc.shapes import is_batch
 
 SYMBOLS = ('N', 'L(words)', 'R(table)', 'T1')
 
 
 def test_rows_by_name_go_to_the_dims_of_their_inputs_and_steps_get_their_share() -> None:
-    dims, assumed = dim_values(SYMBOLS, {'words': 120, 'label': 8}, 30, is_batch)
+    dims, assumed = dim_values(SYMBOLS, {'words': 120, 'label': 8}, 30)
     assert dims == {'N': 8, 'L(words)': 120, 'R(table)': 4, 'T1': 30} and not assumed
 
 
 def test_one_number_is_the_batch_alone() -> None:
-    dims, assumed = dim_values(SYMBOLS, 8, 30, is_batch)
+    dims, assumed = dim_values(SYMBOLS, 8, 30)
     assert dims['N'] == 8 and assumed == ['L(words)']
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numbers
 import re
 from types import MappingProxyType
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple,
-                    Union)
+from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple, Union)
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import InvalidArgumentError
+from transpiler.ir.symbols import is_batch, is_step, is_trip, is_words
 
 RUNTIMES = {
     'collecting': RuntimeModel.COLLECTING,
@@ -126,47 +126,37 @@ def check_flag(argument: str, given: Any) -> bool:
     return given
 
 
-def dim_values(symbols: Iterable[str], batch_size: Rows, trip_count: Union[None, int, Mapping[int,
-                                                                                              int]],
-               is_batch: Callable[[str], bool]) -> Tuple[Dict[str, int], List[str]]:
+def dim_values(symbols: Iterable[str], batch_size: Rows,
+               trip_count: Union[None, int, Mapping[int, int]]) -> Tuple[Dict[str, int], List[str]]:
     """A value for each symbolic dim, and the names of those that had to be assumed."""
     symbols = sorted(symbols)
-    trips = _trip_hints(trip_count, {int(s[1:]) for s in symbols if _is_trip(s)})
+    trips = _trip_hints(trip_count, {int(s[1:]) for s in symbols if is_trip(s)})
     dims: Dict[str, int] = {}
     assumed: List[str] = []
-    for symbol in (s for s in symbols if not _is_step(s)):
-        hint = _rows_of(symbol, symbols, batch_size, is_batch(symbol))
-        if _is_trip(symbol):
+    for symbol in (s for s in symbols if not is_step(s)):
+        hint = _rows_of(symbol, symbols, batch_size)
+        if is_trip(symbol):
             hint = trips.get(int(symbol[1:]), trips.get(None))
         if hint is None:
             assumed.append(symbol)
             hint = _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
         dims[symbol] = hint
-    steps = max((dims[s] for s in symbols if _is_trip(s)), default=1)
-    words = [dims[s] for s in dims if s.startswith('L(')] or [dims[s] for s in dims if is_batch(s)]
+    steps = max((dims[s] for s in symbols if is_trip(s)), default=1)
+    words = [dims[s] for s in dims if is_words(s)] or [dims[s] for s in dims if is_batch(s)]
     dims.update(
-        (s, max(1, round(max(words, default=steps) / steps))) for s in symbols if _is_step(s))
+        (s, max(1, round(max(words, default=steps) / steps))) for s in symbols if is_step(s))
     return dims, assumed
 
 
-def _rows_of(symbol: str, symbols: List[str], given: Rows, is_batch: bool) -> Optional[int]:
+def _rows_of(symbol: str, symbols: List[str], given: Rows) -> Optional[int]:
     """The hint for `symbol`: of the input that it is called after or, for what several share, of those without their own."""
     if not isinstance(given, Mapping):
-        return given if is_batch else None
+        return given if is_batch(symbol) else None
     for name, rows in given.items():
         if symbol.endswith(f'({name})'):
             return rows
     shared = [n for n in given if not any(s.endswith(f'({n})') for s in symbols)]
-    return max((given[n] for n in shared), default=None) if is_batch else None
-
-
-def _is_step(symbol: str) -> bool:
-    """Whether it counts rows at one time step: on average, the rows of all steps divided by the steps."""
-    return symbol.startswith('R(')
-
-
-def _is_trip(symbol: str) -> bool:
-    return symbol[0] == 'T' and symbol[1:].isdigit()
+    return max((given[n] for n in shared), default=None) if is_batch(symbol) else None
 
 
 def _trip_hints(given: Union[None, int, Mapping[int, int]],

@@ -17,7 +17,6 @@ from transpiler.errors import InvalidArgumentError, SavedFileError
 from transpiler.program_desc.files import SavedProgram, check_fetched, read_program
 from transpiler.program_desc.importer import import_program
 from transpiler.program_desc.running import SETTINGS, RunResult, RunSpec, make_feed, run_apart
-from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_names
 from transpiler.report.memory_report import human
 
@@ -82,7 +81,7 @@ def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> 
 def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
             batch_size: int) -> Dict[str, np.ndarray]:
     program = import_program(saved.serialized, fetch)
-    dims, _ = arguments.dim_values(program.symbols(), batch_size, None, is_batch)
+    dims, _ = arguments.dim_values(program.symbols(), batch_size, None)
     shapes = {v.name: v.shape for v in program.graph.values if _is_input(v, saved)}
     if feed is None:
         sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}

@@ -14,7 +14,6 @@ from transpiler.program_desc import environment
 from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
 from transpiler.program_desc.importer import ImportedProgram, import_program
-from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
@@ -61,8 +60,7 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     check_names(serialized, fetched, skipped, merged)
 
     program = import_program(serialized, fetched, skipped)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
-                                         is_batch)
+    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count)
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:
         budget -= resting_bytes(program.graph, dims)

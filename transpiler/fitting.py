@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
@@ -136,14 +135,9 @@ def _different(bases: Sequence[Plan]) -> List[Plan]:
     """Without those whose graph is that of an earlier one: where an order changed nothing."""
     found: List[Plan] = []
     for base in bases:
-        if not any(_equal(base.graph, other.graph) for other in found):
+        if not any(base.graph == other.graph for other in found):
             found.append(base)
     return found
-
-
-def _equal(graph: Graph, other: Graph) -> bool:
-    return (graph.regions == other.regions and graph.ops == other.ops and
-            graph.values == other.values)
 
 
 def _can_gain(base: Plan, context: PassContext) -> bool:

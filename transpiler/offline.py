@@ -25,7 +25,6 @@ from transpiler.ir import RELEASE, Graph, Size
 from transpiler.program_desc.inputs import move_inputs
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
 from transpiler.program_desc.predictor import fuse
-from transpiler.program_desc.shapes import is_batch
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
@@ -116,7 +115,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
     batch_size = arguments.row_hints('batch_size', request.batch_size)
-    dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count, is_batch)
+    dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count)
     before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
     given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
     best = min((given, ordered), key=lambda e: e.after.peak_bytes)
@@ -203,8 +202,7 @@ def _label(graph: Graph, lines: Dict[str, str]) -> None:
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
     program = import_program(saved.serialized)
     batch_size = arguments.row_hints('batch_size', request.batch_size)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count,
-                                         is_batch)
+    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count)
     timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
     plan = Plan(program.graph, program.graph, timeline, timeline)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,

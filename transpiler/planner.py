@@ -389,7 +389,7 @@ class _Runner:
                           spent_seconds=start.extra_seconds)
         graph = rewrite(start.graph.copy(), context)
         start.left_alone.update(context.left_alone)
-        if _same(start.graph, graph):
+        if start.graph == graph:
             return start
         after = Timeline(graph, context.model, context.dims)
         saved = start.after.peak_bytes - after.peak_bytes
@@ -402,7 +402,3 @@ class _Runner:
                        steps=start.steps + ((name, rewrite),),
                        saved_seconds=context.saved_seconds,
                        extra_seconds=context.spent_seconds)
-
-
-def _same(old: Graph, new: Graph) -> bool:
-    return (old.ops == new.ops and old.regions == new.regions and old.values == new.values)

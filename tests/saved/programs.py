@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Dict, List
 
 import paddle
+from click.testing import CliRunner
 from paddle import static
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import small_options
 from benchmarks.saving import save
+from transpiler.cli import main as command
 
 
 def save_tiny(folder: Path, name: str = 'tiny') -> Path:
@@ -87,3 +89,16 @@ def save_old_folder(saved: Path, folder: Path) -> Path:
     message.version.version = 0
     (folder / '__model__').write_bytes(message.SerializeToString())
     return folder
+
+
+def refused(path: Path, *arguments: str) -> str:
+    """What `optimize` says in one line when it refuses; it leaves the files as they are."""
+    before = contents(path.parent)
+    done = CliRunner().invoke(
+        command,
+        ['optimize', str(path), '-o', str(path) + '.new', *arguments])
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
+    assert contents(path.parent) == before
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith('error: ')
+    return lines[0]

@@ -5,22 +5,13 @@ import shutil
 from pathlib import Path
 from typing import List, Sequence
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.saved.programs import contents, save_benchmark, save_old_folder, save_tiny
+from tests.saved.programs import contents, refused, save_benchmark, save_old_folder
 from transpiler.cli import main
 from transpiler.program_desc.files import read_program
 from transpiler.program_desc.running import SETTINGS, RunSpec, run
-
-
-@pytest.fixture(scope='module')
-def tiny(tmp_path_factory) -> Path:
-    path = save_tiny(tmp_path_factory.mktemp('tiny'))
-    image = np.random.RandomState(0).randn(2, 3, 8, 8).astype('float32')
-    np.savez(str(path) + '.npz', image=image)
-    return path
 
 
 @pytest.fixture
@@ -32,16 +23,6 @@ def command(*arguments: object) -> str:
     done = CliRunner().invoke(main, [str(a) for a in arguments])
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def refused(path: Path) -> str:
-    before = contents(path.parent)
-    done = CliRunner().invoke(main, ['optimize', str(path), '-o', str(path) + '.new'])
-    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
-    assert contents(path.parent) == before
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith('error: ')
-    return lines[0]
 
 
 def digests(program: Path, feed: str, setting: Sequence[str] = ()) -> List[str]:

@@ -11,19 +11,11 @@ from click.testing import CliRunner
 from paddle import static
 from paddle.base.proto import framework_pb2
 
-from tests.saved.programs import contents, save_tiny, training_program
+from tests.saved.programs import refused, training_program
 from transpiler.cli import main
 from transpiler.program_desc.running import RunSpec, run
 
 Message = framework_pb2.ProgramDesc
-
-
-@pytest.fixture(scope='module')
-def tiny(tmp_path_factory) -> Path:
-    path = save_tiny(tmp_path_factory.mktemp('old'))
-    image = np.random.RandomState(0).randn(2, 3, 8, 8).astype('float32')
-    np.savez(str(path) + '.npz', image=image)
-    return path
 
 
 def edited(tiny: Path, folder: Path, edit: Callable[[Message], None]) -> Path:
@@ -33,16 +25,6 @@ def edited(tiny: Path, folder: Path, edit: Callable[[Message], None]) -> Path:
     (folder / 'old.pdmodel').write_bytes(message.SerializeToString())
     (folder / 'old.pdiparams').write_bytes(Path(f'{tiny}.pdiparams').read_bytes())
     return folder / 'old'
-
-
-def refused(path: Path, *arguments: str) -> str:
-    before = contents(path.parent)
-    done = CliRunner().invoke(main, ['optimize', str(path), '-o', str(path) + '.new', *arguments])
-    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
-    assert contents(path.parent) == before
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith('error: ')
-    return lines[0]
 
 
 def the_same(path: Path, feed: str, expected: List[str]) -> bool:

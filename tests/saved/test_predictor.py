@@ -9,7 +9,7 @@ import pytest
 from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
-from tests.saved.programs import contents, save_benchmark, save_tiny
+from tests.saved.programs import contents, save_benchmark
 from transpiler.decision import Request
 from transpiler.offline import Serving, optimize_saved
 from transpiler.planner import PlanOptions
@@ -28,14 +28,6 @@ def optimized(path: Path, batch_size: int = 2, serving: Serving = Serving()):
     out = str(path.parent / 'out')
     write_program(out, saved, done.serialized, done.replaced, force=True)
     return out, done.report
-
-
-@pytest.fixture(scope='module')
-def tiny(tmp_path_factory) -> Path:
-    path = save_tiny(tmp_path_factory.mktemp('tiny'))
-    image = np.random.RandomState(0).randn(2, 3, 8, 8).astype('float32')
-    np.savez(str(path) + '.npz', image=image)
-    return path
 
 
 @pytest.mark.parametrize('name', MODELS)

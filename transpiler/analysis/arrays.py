@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
-from transpiler.ir import Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import ONE, Graph, Op, RegionKind, Size, ValueKind
 
 
 def array_parts(graph: Graph) -> Dict[int, List[Size]]:
@@ -24,7 +24,7 @@ def array_parts(graph: Graph) -> Dict[int, List[Size]]:
         for inner, outer in region.results:
             elements = found.get(graph.values[inner].storage, ())
             if graph.values[inner].kind is ValueKind.ARRAY and elements:
-                trips = Size.of(1) if inner in newest else region.trips
+                trips = ONE if inner in newest else region.trips
                 sizes = found.setdefault(graph.values[outer].storage, [])
                 sizes.extend(size * trips for size in elements)
     return found
@@ -50,7 +50,7 @@ def _largest_operand(graph: Graph, op: Op) -> Optional[Size]:
 
 def _trips(graph: Graph, region: int, home: int) -> Size:
     """How often an op of `region` runs while `home`, a region around it, runs once."""
-    trips = Size.of(1)
+    trips = ONE
     while region != home and region >= 0:
         facts = graph.regions[region]
         if facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT):

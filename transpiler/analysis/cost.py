@@ -17,8 +17,9 @@ _HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'g
 _NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu', 'leaky_relu',
               'flatten', 'multiplex', 'softmax')
 
-# Operators that read only the parts of their operand that they give out.
+# Products whose operands' sizes do not tell how much they compute: their filters do.
 _CONVOLUTIONS = ('conv', 'depthwise_conv')
+# Operators that read only the parts of their operand that they give out.
 _PICKS = ('gather', 'slice', 'strided_slice', 'index_select', 'index_sample', 'lookup_table',
           'take_along_axis', 'read_from_array', 'split', 'unbind', 'unstack')
 

@@ -75,7 +75,7 @@ def _least_to_release(timeline: Timeline) -> float:
 
 def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
     found = spans(graph)
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    timeline = context.collecting(graph)
     least = timeline.peak_bytes * _LEAST_SHARE
     everywhere = frozenset(r.id for r in graph.regions)
     pairs: Dict[int, List[Tuple[int, int]]] = {}
@@ -119,9 +119,9 @@ def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[
                                                                                bool]) -> None:
     """Releases what the runtime would collect, allocation by allocation, where that is `wanted`.
 
-    `timeline` is of a runtime that collects. Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
-    hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
-    would have inserted is written out.
+    `timeline` is of a runtime that collects. Each name that holds an allocation in turn is released, or the buffer
+    would stay with the others. Paddle's executor hands a buffer over in place only between names that nothing touches
+    later, as a release does: the SHARE op that it would have inserted is written out.
     """
     found = spans(graph)
     dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))

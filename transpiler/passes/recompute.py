@@ -49,19 +49,28 @@ class _Problem:
 
 def recompute_in_regions(graph: Graph, context: PassContext) -> Graph:
     """Rewrites every gradient region, innermost last."""
-    return _recompute(graph, context, 1.0)
+    return _recompute(graph, context, _allowed_seconds(graph, context))
 
 
 def recompute_less_in_regions(graph: Graph, context: PassContext) -> Graph:
     """The same with half the time: the main block may make more of the rest."""
-    return _recompute(graph, context, 0.5)
+    return _recompute(graph, context, _allowed_seconds(graph, context) / 2)
 
 
-def _recompute(graph: Graph, context: PassContext, share: float) -> Graph:
+def recompute_all_in_regions(graph: Graph, context: PassContext) -> Graph:
+    """The same, whatever time it takes: under a budget in bytes, that decides."""
+    return _recompute(graph, context, _FOREVER)
+
+
+def _allowed_seconds(graph: Graph, context: PassContext) -> float:
+    step = context.cost.region_seconds(graph, 0, context.dims)
+    return context.max_overhead * step + context.saved_seconds
+
+
+def _recompute(graph: Graph, context: PassContext, budget: float) -> Graph:
+    """`budget` is in seconds of a step."""
     if not context.recompute:
         return graph
-    step = context.cost.region_seconds(graph, 0, context.dims)
-    budget = share * (context.max_overhead * step + context.saved_seconds)
     for gradient in list(graph.regions):
         if gradient.forward < 0:
             continue
@@ -74,12 +83,6 @@ def _recompute(graph: Graph, context: PassContext, share: float) -> Graph:
         if rebuilt:
             _Rebuilder(graph, problem, rebuilt).run()
     return graph
-
-
-def recompute_all_in_regions(graph: Graph, context: PassContext) -> Graph:
-    """As `recompute_in_regions`, whatever time it takes: under a budget in bytes, that decides."""
-    context.max_overhead = _FOREVER
-    return recompute_in_regions(graph, context)
 
 
 def _drop_shape_readers(graph: Graph, gradient: Region) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.exact import improve_windows, optimal_if_small

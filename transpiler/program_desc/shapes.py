@@ -20,11 +20,9 @@ import networkx
 from paddle.base import core
 
 from transpiler.ir import Size
+from transpiler.ir.symbols import BATCH, STEP, WORDS
 from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
 
-BATCH = 'N'
-WORDS = 'L'  # rows of a LoD tensor: words, not sentences
-STEP = 'R'  # rows at one time step of the sequences of a rank table
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
@@ -167,11 +165,6 @@ def _same_dims(symbols: Sequence[str],
         name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
         names.update(dict.fromkeys(group, name))
     return names
-
-
-def is_batch(symbol: str) -> bool:
-    """Whether `symbol` counts rows of an input, which a batch size is a hint for."""
-    return symbol == BATCH or symbol.startswith(f'{BATCH}(')
 
 
 class _Step(NamedTuple):
