@@ -18,7 +18,7 @@ from transpiler.passes.orders.heuristics import HEURISTICS
 from transpiler.passes.orders.problem import Problem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.schedule import best_order
-from transpiler.planner import plan
+from transpiler.planning import plan
 
 MOST_OPS = 16
 SIZES = (1, 1, 2, 4, 16)

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.saving import SERVED, save
 from transpiler.decision import Request
 from transpiler.offline import Serving, optimize_saved
-from transpiler.planner import PlanOptions
+from transpiler.planning import PlanOptions
 from transpiler.program_desc.files import read_program, write_program
 from transpiler.program_desc.running import SETTINGS, RunSpec, run_apart
 

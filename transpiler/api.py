@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping, Union
 
 from transpiler import arguments
 from transpiler.decision import Request, decide
-from transpiler.planner import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
+from transpiler.planning import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
 from transpiler.program_desc import environment, live_program
 from transpiler.program_desc.emitter import MARKS
 from transpiler.report import MemoryReport

@@ -229,7 +229,7 @@ def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -
     with _progress('planning'):
         from transpiler.decision import Request
         from transpiler.offline import Serving, optimize_saved
-        from transpiler.planner import PlanOptions
+        from transpiler.planning import PlanOptions
         from transpiler.program_desc.files import read_program
         saved = read_program(source)
         if not saved.for_inference and not hints['fetch']:

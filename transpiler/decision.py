@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Union
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
-from transpiler.planner import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
+from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.program_desc import environment
 from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked

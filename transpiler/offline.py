@@ -15,7 +15,7 @@ from transpiler.decision import Request, decide
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
-from transpiler.planner import OPTIMIZE, Plan, PlanOptions
+from transpiler.planning import OPTIMIZE, Plan, PlanOptions
 from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import MARKS, emit
 from transpiler.program_desc.enclosure import enclose, is_enclosed

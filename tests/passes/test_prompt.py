@@ -20,7 +20,7 @@ from transpiler.passes.eligibility import never_shared
 from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
-from transpiler.planner import PlanOptions, plan
+from transpiler.planning import PlanOptions, plan
 from transpiler.program_desc.importer import import_program
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')

@@ -11,7 +11,7 @@ from tests.graphs import Draft
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError, VerificationError
-from transpiler.fitting import Fitter
+from transpiler.planning.fitting import Fitter
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat import exact
@@ -22,7 +22,7 @@ from transpiler.passes.remat.problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import least_peak, profile, untouched
 from transpiler.passes.remat.turns import Turns
-from transpiler.planner import Plan, PlanOptions, plan
+from transpiler.planning import Plan, PlanOptions, plan
 from transpiler.verify import verify
 
 UNIT = 4096  # bytes of a value of the drafts

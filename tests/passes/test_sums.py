@@ -13,7 +13,7 @@ from transpiler.errors import VerificationError
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.sums import sum_early
-from transpiler.planner import PlanOptions, plan
+from transpiler.planning import PlanOptions, plan
 from transpiler.verify import verify
 
 UNIT = 4096  # bytes of a value

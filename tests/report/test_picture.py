@@ -10,7 +10,7 @@ from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.passes.reuse import reuse_storages
-from transpiler.planner import plan
+from transpiler.planning import plan
 from transpiler.report.builder import build_report
 from transpiler.report.html import _area, _drawn_steps
 from transpiler.report.trace import trace

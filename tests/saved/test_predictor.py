@@ -12,7 +12,7 @@ from paddle.base.proto import framework_pb2
 from tests.saved.programs import contents, save_benchmark
 from transpiler.decision import Request
 from transpiler.offline import Serving, optimize_saved
-from transpiler.planner import PlanOptions
+from transpiler.planning import PlanOptions
 from transpiler.program_desc.enclosure import enclose
 from transpiler.program_desc.files import read_program, write_program
 from transpiler.program_desc.predictor import fuse

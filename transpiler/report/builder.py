@@ -10,7 +10,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
-from transpiler.planner import Plan
+from transpiler.planning import Plan
 from transpiler.report.blocks import block_reports
 from transpiler.report.picture import makers, op_text, pictures
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport

@@ -8,7 +8,7 @@ from typing import Dict, List, Tuple
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, Region, RegionKind
-from transpiler.planner import Plan
+from transpiler.planning import Plan
 
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -17,26 +17,10 @@ from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
 from transpiler.passes.remat.problem import backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
-
-if TYPE_CHECKING:
-    from transpiler.planner import Plan
+from transpiler.planning.plans import Plan, Recomputed
 
 # A smaller gain is not worth clones.
 _WORTH_IT = 0.99
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """What recomputing in the main block costs. Times are seconds, by the cost model.
-
-    `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
-    for the peak that was chosen takes less extra time, in the order that the program has.
-    """
-
-    clones: int
-    seconds: float
-    bound_seconds: float
-    curve: Tuple[Tuple[int, float], ...]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,9 @@
+"""From a graph to a plan: which passes run in which order, what is computed again, what a late collector asks for."""
+
+from transpiler.planning.plans import Plan, PlanOptions
+from transpiler.planning.planner import plan
+from transpiler.planning.sequences import OPTIMIZE, RELEASE_ONLY, Sequences, simpler_and_simpler
+
+__all__ = [
+    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'plan', 'simpler_and_simpler'
+]

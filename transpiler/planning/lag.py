@@ -1,0 +1,82 @@
+"""What a plan needs where the runtime's collector frees late: orders that are held, and releases of the program's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import FrozenSet, Optional
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.ir import RELEASE, SHARE, Graph
+from transpiler.passes.hold import regions_to_hold
+from transpiler.passes.prompt import sure_releases
+from transpiler.planning.plans import Plan
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, SURE, Sequences
+
+_WORTH_A_CHANGE = 1.02
+# A share of the step's time that releases may take which only keep a late collector from mattering.
+_MOST_FOR_RELEASES = 0.02
+# What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
+_AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMPT))
+
+
+def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
+    """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
+    lags = _lags(runner, best)
+    held = _hold(runner, best, lags)
+    # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
+    in_places = PROMPT in held.steps and len(best.graph.regions) == 1
+    start = replace(best, held=held.held) if in_places else held
+    if held.held and budget is not None:
+        return _make_sure(runner, start, held, budget)
+    if lags or (held.held and best.recomputed is not None):
+        return _free_in_time(runner, start, held)
+    return held
+
+
+def _lags(runner: Runner, best: Plan) -> bool:
+    """Whether there is a collector, and it would raise the peak if it were late."""
+    return (runner.context.model is RuntimeModel.COLLECTING and
+            best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE)
+
+
+def _hold(runner: Runner, best: Plan, lags: bool) -> Plan:
+    """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
+    context = runner.context
+    held = regions_to_hold(best.original, best.graph, context.model, context.dims,
+                           best.after.peak_bytes)
+    start = best  # each sequence on its own: in-place would not see who moved in by reuse
+    for sequence in _AGAINST_LAG if held and lags else ():
+        candidate = runner.run(sequence, start)
+        late = candidate.after.lagging_peak_bytes
+        if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
+                late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
+            best = candidate
+    return replace(best, held=held | _ordered_by_position(best.graph))
+
+
+def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
+    """Inner regions with ops that only the place where they stand orders."""
+    return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
+
+
+def _make_sure(runner: Runner, start: Plan, best: Plan, budget: int) -> Plan:
+    """Keeps to the budget without the runtime's collector, which may be late. From `start`; `best` where that needs more."""
+    candidate = runner.run((SURE,), start)
+    return replace(candidate, held=best.held) if candidate.needed_bytes <= budget else best
+
+
+def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
+    """`start`, with releases in the main region of what a late collector would let pile up, if they take next to no time;
+    `otherwise` where they do not pay.
+
+    They need the order that they were made for: it is held.
+    """
+    allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
+    if sure_releases(start.after) > allowed:
+        return otherwise
+    candidate = runner.run((SURE,), start)
+    if (candidate.after.peak_bytes <= otherwise.after.peak_bytes and
+            candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes):
+        return replace(candidate, held=otherwise.held | {0})
+    return otherwise

@@ -1,0 +1,78 @@
+"""A plan, and what a caller allows it to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Dict, FrozenSet, List, Optional, Tuple
+
+from transpiler.analysis.cost import CostModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.ir import Graph
+from transpiler.passes.context import Reuse
+from transpiler.planning.sequences import PROMPT, SURE, NamedPass
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What recomputing in the main block costs. Times are seconds, by the cost model.
+
+    `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
+    for the peak that was chosen takes less extra time, in the order that the program has.
+    """
+
+    clones: int
+    seconds: float
+    bound_seconds: float
+    curve: Tuple[Tuple[int, float], ...]
+
+
+@dataclass
+class Plan:
+    """A graph that is at least as good as the original, and what was done to get there.
+
+    `savings` lists (pass, bytes by which it lowered the predicted peak). `held` are the regions whose order must be
+    pinned for the prediction to come true. Times are by the cost model.
+    """
+
+    original: Graph
+    graph: Graph
+    before: Timeline
+    after: Timeline
+    reuses: List[Reuse] = field(default_factory=list)
+    left_alone: Dict[int, str] = field(default_factory=dict)
+    savings: List[Tuple[str, int]] = field(default_factory=list)
+    steps: Tuple[NamedPass, ...] = ()
+    held: FrozenSet[int] = frozenset()
+    saved_seconds: float = 0.0  # of a step, by loop passes
+    extra_seconds: float = 0.0  # of a step, for recomputing inside loops and branches
+    recomputed: Optional[Recomputed] = None  # in the main block
+    step_seconds: float = 0.0  # of the original, where anything of it is computed again
+
+    @property
+    def changed(self) -> bool:
+        return self.graph is not self.original or bool(self.held)
+
+    @cached_property
+    def needed_bytes(self) -> int:
+        """The peak, with what kernels allocate for themselves: what a budget must bear."""
+        return peak_with_workspaces(self.graph, self.after, self.after.dims)
+
+    @property
+    def frees_in_time(self) -> bool:
+        """Whether it releases itself what a late collector would let pile up."""
+        return PROMPT in self.steps or SURE in self.steps
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the caller allows; see memory_optimize."""
+
+    level: int = 0
+    skip_grads: bool = True
+    recompute: str = 'auto'
+    max_overhead: float = 0.10
+    parallel: bool = False
+    budget: Optional[int] = None  # bytes above resting
+    cost: CostModel = CostModel()

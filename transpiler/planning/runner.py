@@ -1,0 +1,102 @@
+"""Runs sequences of passes from a graph, each step once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext
+from transpiler.planning.plans import Plan, PlanOptions
+from transpiler.planning.sequences import (AFTER_ORDER, FOR_INNER_REGIONS, IN_PLACE, RELEASE, REUSE,
+                                           SCHEDULE, NamedPass, Pass)
+
+
+class Runner:
+    """Runs sequences of passes. What several of them begin with is run once; a pass that changes nothing is as if it
+    had not been."""
+
+    def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int],
+                 options: PlanOptions) -> None:
+        self.context = PassContext(model,
+                                   dims,
+                                   options.level,
+                                   options.skip_grads,
+                                   options.recompute,
+                                   options.max_overhead,
+                                   options.cost,
+                                   parallel=options.parallel)
+        before = Timeline(graph, model, dims)
+        self._start = Plan(graph, graph, before, before)
+        # (id of the plan to start from, pass, by name and function) -> that plan, which keeps its id, and the one it leads to
+        self._steps: Dict[Tuple[int, str, Pass], Tuple[Plan, Plan]] = {}
+        # by id of the plan, which keeps its id
+        self._known: Dict[int, Tuple[Plan, Dict[str, Any]]] = {}
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Of the program as it is."""
+        context = self.context
+        return context.cost.region_seconds(self._start.graph, 0, context.dims)
+
+    def may_help(self, sequence: Sequence[NamedPass]) -> bool:
+        """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
+        known to need more."""
+        flat = len(self._start.graph.regions) == 1
+        if flat and FOR_INNER_REGIONS.intersection(sequence):
+            return False
+        if self.context.model is RuntimeModel.COLLECTING:
+            if RELEASE in sequence:
+                return False
+            # In the main block it frees after the last use and works in place by itself: fewer names are no gain.
+            if flat and {IN_PLACE, REUSE}.intersection(sequence):
+                return False
+        if SCHEDULE in sequence:
+            return not self.context.parallel
+        given = self.run([s for s in sequence if s not in AFTER_ORDER])
+        ordered = self._steps.get((id(given), *SCHEDULE))
+        return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
+
+    def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
+        """The plan after the passes of `sequence`, on top of `start`."""
+        plan = start or self._start
+        for name, rewrite in sequence:
+            key = (id(plan), name, rewrite)
+            if key not in self._steps:
+                self._steps[key] = (plan, self._step(plan, name, rewrite))
+            plan = self._steps[key][1]
+        return plan
+
+    def _known_of(self, plan: Plan) -> Dict[str, Any]:
+        if id(plan) not in self._known:
+            known: Dict[str, Any] = {'timeline': plan.after}
+            if self.context.model is RuntimeModel.COLLECTING:
+                known['collecting'] = plan.after
+            self._known[id(plan)] = (plan, known)
+        return self._known[id(plan)][1]
+
+    def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
+        context = replace(self.context,
+                          known=self._known_of(start),
+                          reuses=list(start.reuses),
+                          left_alone=dict(start.left_alone),
+                          saved_seconds=start.saved_seconds,
+                          spent_seconds=start.extra_seconds)
+        graph = rewrite(start.graph.copy(), context)
+        start.left_alone.update(context.left_alone)
+        if start.graph == graph:
+            return start
+        after = Timeline(graph, context.model, context.dims)
+        saved = start.after.peak_bytes - after.peak_bytes
+        return replace(start,
+                       graph=graph,
+                       after=after,
+                       reuses=context.reuses,
+                       left_alone=context.left_alone,
+                       savings=start.savings + [(name, saved)],
+                       steps=start.steps + ((name, rewrite),),
+                       saved_seconds=context.saved_seconds,
+                       extra_seconds=context.spent_seconds)

@@ -1,0 +1,62 @@
+"""The passes by name, and the sequences of them that are tried."""
+
+from __future__ import annotations
+
+from typing import Callable, Iterator, Tuple
+
+from transpiler.ir import Graph
+from transpiler.passes.arrays import empty_arrays
+from transpiler.passes.context import PassContext
+from transpiler.passes.hoist import hoist_storages
+from transpiler.passes.inplace import coalesce_in_place
+from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
+from transpiler.passes.recompute import (recompute_all_in_regions, recompute_in_regions,
+                                         recompute_less_in_regions)
+from transpiler.passes.prompt import hand_on_or_release, release_surely
+from transpiler.passes.release import release_storages
+from transpiler.passes.reuse import reuse_inside, reuse_storages
+from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
+from transpiler.passes.sums import sum_early
+
+Pass = Callable[[Graph, PassContext], Graph]
+NamedPass = Tuple[str, Pass]
+
+SCHEDULE: NamedPass = ('schedule', schedule)
+UPDATES: NamedPass = ('updates early', updates_early_in_main)
+SPACED: NamedPass = ('updates apart', space_updates_in_main)
+IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
+REUSE: NamedPass = ('reuse', reuse_storages)
+REUSE_INSIDE: NamedPass = ('reuse inside', reuse_inside)
+HOIST: NamedPass = ('one storage for all trips', hoist_storages)
+COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
+UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
+RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
+RECOMPUTE_ALL: NamedPass = ('recompute all', recompute_all_in_regions)
+RECOMPUTE_LESS: NamedPass = ('recompute', recompute_less_in_regions)
+ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
+RELEASE: NamedPass = ('release', release_storages)
+PROMPT: NamedPass = ('prompt release', hand_on_or_release)
+SURE: NamedPass = ('sure release', release_surely)
+SUMS: NamedPass = ('sums early', sum_early)
+Sequences = Tuple[Tuple[NamedPass, ...], ...]
+LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_ALL, RECOMPUTE_LESS, UNREAD, ARRAYS)
+FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})
+AFTER_ORDER = (IN_PLACE, REUSE, REUSE_INSIDE, HOIST, RELEASE)
+# Simplest first: a longer sequence must do strictly better to be chosen.
+OPTIMIZE: Sequences = tuple(loops + order + rest
+                            for loops in ((), (COPIES, UNREAD, ARRAYS), (COPIES, RECOMPUTE, UNREAD,
+                                                                         ARRAYS))
+                            for order in ((SCHEDULE,), ())
+                            for rest in ((), (IN_PLACE,), (REUSE,), (IN_PLACE, REUSE), (RELEASE,),
+                                         (IN_PLACE, REUSE_INSIDE, RELEASE), (HOIST, RELEASE),
+                                         (IN_PLACE, REUSE_INSIDE, HOIST, RELEASE))
+                            if loops + order + rest)
+RELEASE_ONLY: Sequences = ((RELEASE,),)
+
+
+def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:
+    """`sequences`, then without the passes that move ops, then without those that add them, then none."""
+    yield sequences
+    yield tuple(s for s in sequences if SCHEDULE not in s)
+    yield tuple(s for s in sequences if not {SCHEDULE, *LOOP_PASSES}.intersection(s))
+    yield ()
