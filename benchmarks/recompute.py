@@ -116,7 +116,7 @@ def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool
     add("auto", optimized=True)
     if points:
         said = add("max", optimized=True, recompute=EVERYTHING).prediction
-        most, least = said.peak_bytes_before, said.needed_bytes
+        most, least = said.peak_bytes_before, said.sure_bytes
         for budget in budgets(study, least, most, points):
             fit(budget, f"budget {budget / MIB:.1f} ({budget / most:.0%})")
     if checkpoints:

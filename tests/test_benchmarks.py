@@ -161,6 +161,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
                                      peak_bytes_after=2,
                                      lower_bound_bytes=1,
                                      needed_bytes=4,
+                                     sure_bytes=5,
                                      recompute=None)
 
     monkeypatch.setitem(sys.modules, "transpiler",
@@ -169,7 +170,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
     prediction = measure.optimize(case, Spec("loop", optimized=True, level=1, recompute="max"))
     assert seen == {"fetch_list": list(case.fetch), "batch_size": 2, "trip_count": 3}
     assert (prediction.peak_bytes_before, prediction.peak_bytes_after) == (3, 2)
-    assert prediction.needed_bytes == 4
+    assert (prediction.needed_bytes, prediction.sure_bytes) == (4, 5)
 
 
 def test_an_unknown_program_gives_one_clear_error():

@@ -40,7 +40,7 @@ class Lifetimes:
                  sharing: FrozenSet[int] = frozenset({0})) -> None:
         """`sharing` are the regions in which the runtime works in place."""
         self._graph = graph
-        self._model = model
+        self.model = model
         self._sharing = sharing
         self._positions = Positions(graph)
         self.position = self._positions.of
@@ -82,11 +82,11 @@ class Lifetimes:
 
     def _touched(self, op: Op) -> Tuple[int, ...]:
         """Values that keep their storage alive at `op`."""
-        if self._model is RuntimeModel.IDEAL and op.regions:
+        if self.model is RuntimeModel.IDEAL and op.regions:
             arguments = (pair for r in op.regions for pair in self._graph.regions[r].arguments)
             return (*(outer for outer, inner in arguments), *op.writes())
         data = op.writes() + op.data_reads()
-        if self._model is RuntimeModel.IDEAL or not op.facts.shape_only:
+        if self.model is RuntimeModel.IDEAL or not op.facts.shape_only:
             return data
         # What a gradient block names is kept for it, even where it needs the shape alone.
         values = self._graph.values
@@ -123,7 +123,7 @@ class Lifetimes:
         """A copy made at the start of each trip; only one that is read counts for the bound."""
         storage = self._graph.values[inner].storage
         is_read = storage in self.by_region[region]
-        if self._model is RuntimeModel.IDEAL and not is_read:
+        if self.model is RuntimeModel.IDEAL and not is_read:
             return
         lifetime = self._at(region, storage, 0)
         if lifetime is not None:
@@ -196,7 +196,7 @@ class Lifetimes:
                 yield owner, target
 
     def _shares_in(self, region: int) -> bool:
-        return self._model is RuntimeModel.IDEAL or region in self._sharing
+        return self.model is RuntimeModel.IDEAL or region in self._sharing
 
     def _has_share_ops(self, region: Region) -> bool:
         return any(op.kind == SHARE for op in self._graph.region_ops(region.id))

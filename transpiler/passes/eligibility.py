@@ -26,7 +26,7 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                            (_beside_arrays(graph), _BESIDE_ARRAYS),
                            (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
-                           (_states(graph), 'state that an operator carries on')):
+                           (states(graph), 'state that an operator carries on')):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():
@@ -110,7 +110,8 @@ def _carried(graph: Graph) -> FrozenSet[int]:
     return ControlFlowGraph(graph).carried() if len(graph.regions) > 1 else frozenset()
 
 
-def _states(graph: Graph) -> Set[int]:
+def states(graph: Graph) -> Set[int]:
+    """Values that an operator reads and writes on: a batch norm's statistics, and what stands in for them in a clone."""
     return {op.operands[i] for op in graph.ops for i, _ in op.facts.updates}
 
 

@@ -17,7 +17,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline, ops_late
 from transpiler.ir import RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared
+from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared, states
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 _SAME_PEAK = 1.01
@@ -61,6 +61,16 @@ def sure_releases(timeline: Timeline) -> int:
     least = _least_to_release(timeline)
     lifetimes = timeline.lifetimes.by_region[0].values()
     return sum(timeline.evaluate(lifetime.size) >= least for lifetime in lifetimes)
+
+
+def left_to_collector(graph: Graph, timeline: Timeline) -> int:
+    """Bytes of all that `release_surely` leaves: more than that a late collector cannot add to the peak."""
+    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
+        return 0
+    least = _least_to_release(timeline)
+    found = [(timeline.evaluate(l.size), l) for l in timeline.lifetimes.by_region[0].values()]
+    bound = states(graph)
+    return sum(size for size, l in found if size < least or not bound.isdisjoint(l.storages))
 
 
 def _least_to_release(timeline: Timeline) -> float:

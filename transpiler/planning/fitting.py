@@ -89,15 +89,15 @@ class Fitter:
         """
         finished, missing = self._finished, 0
         for candidate in sorted(self._candidates, key=lambda c: (c.seconds, c.peak)):
-            if finished.needed_bytes <= peak and finished.extra_seconds <= candidate.seconds:
+            if finished.sure_bytes <= peak and finished.extra_seconds <= candidate.seconds:
                 return finished
             if candidate.peak + missing <= peak:
                 plan = self._apply(candidate)
-                if plan.needed_bytes <= peak:
+                if plan.sure_bytes <= peak:
                     return plan
-                missing = max(missing, plan.needed_bytes - candidate.peak)
-        lowest = finished if finished.needed_bytes <= peak else self.lowest()
-        return lowest if lowest.needed_bytes <= peak else None
+                missing = max(missing, plan.sure_bytes - candidate.peak)
+        lowest = finished if finished.sure_bytes <= peak else self.lowest()
+        return lowest if lowest.sure_bytes <= peak else None
 
     def _apply(self, chosen: _Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem

@@ -63,7 +63,7 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
 def _make_sure(runner: Runner, start: Plan, best: Plan, budget: int) -> Plan:
     """Keeps to the budget without the runtime's collector, which may be late. From `start`; `best` where that needs more."""
     candidate = runner.run((SURE,), start)
-    return replace(candidate, held=best.held) if candidate.needed_bytes <= budget else best
+    return replace(candidate, held=best.held) if candidate.sure_bytes <= budget else best
 
 
 def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:

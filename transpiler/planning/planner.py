@@ -78,8 +78,8 @@ def _fit(runner: Runner, best: Plan, tried: List[Plan], options: PlanOptions,
         fitter = Fitter(_bases(runner, [best], options, sequences), best, runner.context,
                         allowed_seconds)
         return fitter.within_overhead(allowed_seconds)
-    fitting = [plan for plan in (best, *tried) if plan.needed_bytes <= options.budget]
-    cheapest = min(fitting, key=lambda plan: (plan.extra_seconds, plan.needed_bytes), default=best)
+    fitting = [plan for plan in (best, *tried) if plan.sure_bytes <= options.budget]
+    cheapest = min(fitting, key=lambda plan: (plan.extra_seconds, plan.sure_bytes), default=best)
     if fitting and not cheapest.extra_seconds:
         return replace(cheapest, left_alone=best.left_alone)
     fitter = Fitter(_bases(runner, [best, *tried], options, sequences),
@@ -89,7 +89,7 @@ def _fit(runner: Runner, best: Plan, tried: List[Plan], options: PlanOptions,
     found = fitter.within_peak(options.budget)
     if found is None:
         lowest = fitter.lowest()
-        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.needed_bytes)
+        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.sure_bytes)
     return found
 
 
@@ -113,8 +113,8 @@ def _bases(runner: Runner, plans: List[Plan], options: PlanOptions,
 def _space(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Keeps updates apart from products where clones have come in between, if the budget bears it."""
     candidate = runner.run((SPACED,), best)
-    limit = best.needed_bytes * _MORE_FOR_SPEED if budget is None else budget
-    return candidate if candidate.needed_bytes <= limit else best
+    limit = best.sure_bytes * _MORE_FOR_SPEED if budget is None else budget
+    return candidate if candidate.sure_bytes <= limit else best
 
 
 def _allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
@@ -131,7 +131,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
             if budget > 0 else 'parameters and state alone need more than the budget')
     return (
         f'{room}; the lowest peak reached is '
-        f'{lowest.needed_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
+        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
     )
 
 

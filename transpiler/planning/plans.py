@@ -11,6 +11,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
 from transpiler.passes.context import Reuse
+from transpiler.passes.prompt import left_to_collector
 from transpiler.planning.sequences import PROMPT, SURE, NamedPass
 
 
@@ -56,8 +57,13 @@ class Plan:
 
     @cached_property
     def needed_bytes(self) -> int:
-        """The peak, with what kernels allocate for themselves: what a budget must bear."""
+        """The peak, with what kernels allocate for themselves."""
         return peak_with_workspaces(self.graph, self.after, self.after.dims)
+
+    @cached_property
+    def sure_bytes(self) -> int:
+        """The same, with all the small values that a late collector may still hold: what a budget must bear."""
+        return self.needed_bytes + left_to_collector(self.graph, self.after)
 
     @property
     def frees_in_time(self) -> bool:

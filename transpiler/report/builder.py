@@ -55,6 +55,7 @@ def build_report(plan: Plan,
                         recompute=_recompute(plan),
                         late_peak_bytes=_late_peaks(plan),
                         needed_bytes=plan.needed_bytes,
+                        sure_bytes=plan.sure_bytes,
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan))

@@ -140,6 +140,7 @@ class MemoryReport:
     recompute: Optional[RecomputeReport] = None
     late_peak_bytes: Optional[Tuple[int, int]] = None
     needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
+    sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
     planning_seconds: float = 0.0
     note: str = ''
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
