@@ -131,8 +131,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
             if budget > 0 else 'parameters and state alone need more than the budget')
     return (
         f'{room}; the lowest peak reached is '
-        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}'
-    )
+        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}')
 
 
 def _allowed_seconds(runner: Runner, best: Plan, options: PlanOptions) -> float:
