@@ -74,9 +74,12 @@ def test_a_lod_dynamic_rnn_needs_three_times_less_for_its_first_batch_and_what_w
     assert abs(after - said['peak_bytes_after']) <= TOLERANCE * after
 
 
-def test_a_loop_in_a_branch_needs_what_was_predicted(tmp_path: Path) -> None:
-    """The branch's gradient hands out what it has made when it is through, not while the loop runs."""
-    plain, optimised = measured(tmp_path, 'loop_in_cond')
+@pytest.mark.parametrize('program', ['loop_in_cond', 'cond_in_loop'])
+def test_loops_and_branches_in_each_other_need_what_was_predicted(tmp_path: Path,
+                                                                  program: str) -> None:
+    """A branch's gradient hands out what it has made when it is through, not while a loop in it runs; and the collector may
+    be trips behind, with what the branches of each trip leave to it."""
+    plain, optimised = measured(tmp_path, program, '--repeat', '3')
     said = optimised['results'][0]['prediction']
     for row, predicted in (plain, said['peak_bytes_before']), (optimised, said['peak_bytes_after']):
         peak = row['first_peak_bytes']['minimum']

@@ -8,7 +8,7 @@ import pytest
 from tests.graphs import Draft, dims_of, generated
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import RegionKind, Size
+from transpiler.ir import RELEASE, RegionKind, Size
 
 COLLECTING, RETAINING, IDEAL = (RuntimeModel.COLLECTING, RuntimeModel.RETAINING, RuntimeModel.IDEAL)
 UNIT = 4096  # bytes of the 1024 float32 rows that a draft's values have by default
@@ -182,6 +182,15 @@ def test_what_the_gradient_reads_is_kept_once_a_trip(trips: int) -> None:
         3 + all_trips,  # assign
         1,  # the scopes are gone
     ]
+
+
+@pytest.mark.parametrize('trips', [1, 2, 5, 50])
+def test_a_collector_may_be_four_trips_behind_but_not_with_what_is_released(trips: int) -> None:
+    draft = loop(False, False)
+    late = min(trips - 1, 4) * 2  # inner, scratch
+    assert Timeline(draft.graph, COLLECTING, {'T': trips}).lagging_peak_bytes == (3 + late) * UNIT
+    draft.op(RELEASE, '', 'inner scratch', 1)
+    assert Timeline(draft.graph, COLLECTING, {'T': trips}).lagging_peak_bytes == 3 * UNIT
 
 
 def test_kept_per_trip_is_what_the_gradient_reads() -> None:

@@ -13,6 +13,8 @@ from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size, Val
 # How many ops late the collector may be: a small one does not give it the time to free a large tensor.
 _OPS_LATE = 2
 _INNER_OPS_LATE = 16
+# Trips of a loop that it may be behind: what each of them leaves to it piles up.
+_TRIPS_LATE = 4
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,10 @@ class Timeline:
             live += starts[at]
             yield Point(op.id, live + self._total(self._handed_out(op)) - self.never_whole(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
-                earlier = self.evaluate(inner.trips) - 1 if inner.keeps_scopes else 0
-                base = live + earlier * self._kept_bytes(inner)
-                yield from self._run(inner, base - self._in_no_trip(inner), lags)
+                earlier_trips = max(0, self.evaluate(inner.trips) - 1)
+                base = live + (earlier_trips * self._kept_bytes(inner) if inner.keeps_scopes else 0)
+                late = min(earlier_trips, _TRIPS_LATE) * self._collected_in(inner) if lags else 0
+                yield from self._run(inner, base + late - self._in_no_trip(inner), lags)
             live -= ends[at]
             live += self._left_behind(op.regions)
 
@@ -200,6 +203,19 @@ class Timeline:
             if until < len(ends):
                 ends[until] += self.evaluate(amount)
         return starts, ends
+
+    def _collected_in(self, region: Region) -> int:
+        """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees."""
+        handed_out = {self._graph.values[v].storage for v, _ in region.results}
+        own = sum(
+            self.evaluate(lifetime.size)
+            for lifetime in self.lifetimes.by_region[region.id].values()
+            if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
+            self._graph.ops[region.ops[lifetime.last]].kind != RELEASE)
+        return own + sum(
+            self._collected_in(self._graph.regions[r])
+            for op in self._graph.region_ops(region.id)
+            for r in op.regions)
 
     def _left_behind(self, regions: Tuple[int, ...]) -> int:
         inner = (self._graph.regions[r] for r in regions)
