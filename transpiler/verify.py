@@ -235,7 +235,7 @@ class _Run:
 
     def _clobber_partners(self, op: Op, position: int, cells: Cells) -> None:
         storage = self._graph.values[op.results[position]].storage
-        operands = {self._graph.values[v].storage for v in op.reads()}
+        operands = {self._graph.values[v].storage for v in op.data_reads()}
         in_place = {
             self._graph.values[op.operands[i]].storage
             for i, j in op.facts.in_place

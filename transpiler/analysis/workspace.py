@@ -8,9 +8,9 @@ else of size is known; a GPU's convolutions have workspaces of their own.
 from __future__ import annotations
 
 import math
-from typing import Mapping
+from typing import Iterator, Mapping
 
-from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.timeline import Point, Timeline
 from transpiler.ir import Graph, Op
 
 _CONVOLUTIONS = ('conv2d', 'conv2d_grad')
@@ -34,7 +34,12 @@ def workspace_bytes(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
     return weights[0].size.evaluate(dims) // results * math.prod(after)
 
 
-def peak_with_workspaces(graph: Graph, timeline: Timeline, dims: Mapping[str, int]) -> int:
-    """The peak of `timeline`, which is of `graph`, each op's workspace counted."""
-    return max((p.bytes + workspace_bytes(graph, graph.ops[p.op], dims) for p in timeline.points),
-               default=0)
+def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:
+    """The points of `timeline`, which is of `graph`, each op's workspace counted."""
+    return (Point(p.op, p.bytes + workspace_bytes(graph, graph.ops[p.op], timeline.dims))
+            for p in timeline.points)
+
+
+def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
+    """The most bytes of `points_with_workspaces`."""
+    return max((point.bytes for point in points_with_workspaces(graph, timeline)), default=0)

@@ -12,7 +12,7 @@ _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
-_LEAST_BYTES = 256
+LEAST_BYTES = 256
 
 
 def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
@@ -74,7 +74,7 @@ def _own_reason(value: Value) -> str:
         return value.kind.value
     if value.size is None:
         return 'unknown size'
-    if value.size.is_constant and value.size.evaluate({}) < _LEAST_BYTES:
+    if value.size.is_constant and value.size.evaluate({}) < LEAST_BYTES:
         return 'too small to matter'
     return ''
 

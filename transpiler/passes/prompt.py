@@ -9,23 +9,21 @@ nothing is left to it that is large enough to matter.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
-from transpiler.analysis.positions import Positions, Span, spans
+from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline, ops_late
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared, states
-from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
+from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared
+from transpiler.passes.in_time import release_in_time
+from transpiler.passes.release import add_op, last_uses
 
 _SAME_PEAK = 1.01
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
-# A budget is not broken by what is smaller than this share of the peak, nor by all that is left to the collector, if
-# together it is smaller than the other.
-_SMALL, _SMALL_TOGETHER = 1 / 256, 1 / 64
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
@@ -36,51 +34,12 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     _share_in_inner_regions(graph, context, alone)
     timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
     found = spans(graph)
-    late, lag = _raised_by_a_late_collector(graph, timeline), ops_late(graph.regions[0])
     bound = never_released(alone)
     for region in graph.regions[1:]:
         _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
                                  timeline)
-    _release_in_main_region(
-        graph, timeline,
-        lambda lifetime: not late.isdisjoint(range(lifetime.last + 1, lifetime.last + 1 + lag)))
+    release_in_time(graph, timeline, _SAME_PEAK)
     return graph
-
-
-def release_surely(graph: Graph, context: PassContext) -> Graph:
-    """Releases whatever is large where it ends: on a busy machine the collector is any number of ops late."""
-    timeline = context.collecting(graph)
-    least = _least_to_release(timeline)
-    _release_in_main_region(graph, timeline,
-                            lambda lifetime: timeline.evaluate(lifetime.size) >= least)
-    return graph
-
-
-def sure_releases(timeline: Timeline) -> int:
-    """How many allocations `release_surely` would release, those that must stay not left out."""
-    least = _least_to_release(timeline)
-    lifetimes = timeline.lifetimes.by_region[0].values()
-    return sum(timeline.evaluate(lifetime.size) >= least for lifetime in lifetimes)
-
-
-def left_to_collector(graph: Graph, timeline: Timeline) -> int:
-    """Bytes of all that `release_surely` leaves: more than that a late collector cannot add to the peak."""
-    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
-        return 0
-    least = _least_to_release(timeline)
-    found = [(timeline.evaluate(l.size), l) for l in timeline.lifetimes.by_region[0].values()]
-    bound = states(graph)
-    return sum(size for size, l in found if size < least or not bound.isdisjoint(l.storages))
-
-
-def _least_to_release(timeline: Timeline) -> float:
-    """The size from which on allocations of the main region are released: however late the rest is, it stays small."""
-    left = 0
-    for size in sorted(timeline.evaluate(l.size) for l in timeline.lifetimes.by_region[0].values()):
-        left += size
-        if size >= timeline.peak_bytes * _SMALL or left > timeline.peak_bytes * _SMALL_TOGETHER:
-            return size
-    return timeline.peak_bytes * _SMALL
 
 
 def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
@@ -125,36 +84,6 @@ def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> 
     return (*lifetime.storages[:-1], value)
 
 
-def _release_in_main_region(graph: Graph, timeline: Timeline, wanted: Callable[[Lifetime],
-                                                                               bool]) -> None:
-    """Releases what the runtime would collect, allocation by allocation, where that is `wanted`.
-
-    `timeline` is of a runtime that collects. Each name that holds an allocation in turn is released, or the buffer
-    would stay with the others. Paddle's executor hands a buffer over in place only between names that nothing touches
-    later, as a release does: the SHARE op that it would have inserted is written out.
-    """
-    found = spans(graph)
-    dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))
-    may_go = {graph.values[v].storage for values in dying.values() for v in values}
-    chosen = {
-        s for lifetime in timeline.lifetimes.by_region[0].values()
-        if wanted(lifetime) and may_go.issuperset(lifetime.storages) for s in lifetime.storages
-    }
-    shared = in_place_by_op(graph, timeline.lifetimes)
-    region = graph.regions[0]
-    old_ops, region.ops = region.ops, []
-    for at, op in enumerate(old_ops):
-        values = [v for v in dying.get(at, ()) if graph.values[v].storage in chosen]
-        pairs = [pair for pair in shared.get(op, ()) if pair[0] in values]
-        if pairs:
-            operands, results = zip(*pairs)
-            add_op(graph, 0, SHARE, operands, results)
-        region.ops.append(op)
-        if values:
-            following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
-            add_op(graph, 0, RELEASE, guards(graph, following, values), tuple(values))
-
-
 def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],
                              timeline: Timeline) -> None:
     """Small values wait for others, so that one op releases many.
@@ -170,17 +99,6 @@ def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List
         if sum(_bytes(graph, v, timeline) for v in dead) >= least:
             add_op(graph, region.id, RELEASE, (), tuple(dead))
             dead = []
-
-
-def _raised_by_a_late_collector(graph: Graph, timeline: Timeline) -> Set[int]:
-    """Positions in the main region at which late freeing would lift the memory above the peak."""
-    positions = Positions(graph)
-    limit = timeline.peak_bytes * _SAME_PEAK
-    return {
-        positions.seen_from(graph.ops[p.op], 0)[0]
-        for p in timeline.lagging_points()
-        if p.bytes > limit
-    }
 
 
 def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[int, int]]:

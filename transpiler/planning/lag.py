@@ -8,7 +8,6 @@ from typing import FrozenSet, Optional
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, SHARE, Graph
 from transpiler.passes.hold import regions_to_hold
-from transpiler.passes.prompt import sure_releases
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, SURE, Sequences
@@ -72,11 +71,10 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
 
     They need the order that they were made for: it is held.
     """
-    allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
-    if sure_releases(start.after) > allowed:
-        return otherwise
     candidate = runner.run((SURE,), start)
-    if (candidate.after.peak_bytes <= otherwise.after.peak_bytes and
+    added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
+    allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
+    if (added <= allowed and candidate.after.peak_bytes <= otherwise.after.peak_bytes and
             candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes):
         return replace(candidate, held=otherwise.held | {0})
     return otherwise

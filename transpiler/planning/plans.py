@@ -11,7 +11,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
 from transpiler.passes.context import Reuse
-from transpiler.passes.prompt import left_to_collector
+from transpiler.passes.in_time import left_to_collector
 from transpiler.planning.sequences import PROMPT, SURE, NamedPass
 
 
@@ -58,7 +58,7 @@ class Plan:
     @cached_property
     def needed_bytes(self) -> int:
         """The peak, with what kernels allocate for themselves."""
-        return peak_with_workspaces(self.graph, self.after, self.after.dims)
+        return peak_with_workspaces(self.graph, self.after)
 
     @cached_property
     def sure_bytes(self) -> int:

@@ -1,0 +1,100 @@
+"""Releases in the main region that keep its peak if the runtime's collector never comes.
+
+Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops to the main region.
+
+What is dead stays until the peak would be passed, and goes with all that has died by then: each op more costs time, and
+Paddle's executor memory of its own, which grows with the square of the ops (about 43 bytes times it).
+"""
+
+from __future__ import annotations
+
+from typing import AbstractSet, Dict, List
+
+from transpiler.analysis.lifetimes import Lifetime
+from transpiler.analysis.positions import Positions, spans
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import points_with_workspaces
+from transpiler.ir import RELEASE, SHARE, Graph
+from transpiler.passes.context import PassContext
+from transpiler.passes.eligibility import LEAST_BYTES, never_released, never_shared, states
+from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
+
+# Scalars are left to the collector, which is never late with more of them than this share of the peak.
+_SCALARS = 1 / 64
+
+
+def release_surely(graph: Graph, context: PassContext) -> Graph:
+    """Releases whatever would lift the main region above its peak if the collector never came."""
+    release_in_time(graph, context.collecting(graph))
+    return graph
+
+
+def left_to_collector(graph: Graph, timeline: Timeline) -> int:
+    """Bytes of all that `release_surely` cannot release: more than that a late collector cannot add to the peak."""
+    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
+        return 0
+    found = [(timeline.evaluate(l.size), l) for l in timeline.lifetimes.by_region[0].values()]
+    scalars = sum(size for size, _ in found if size < LEAST_BYTES)
+    bound = states(graph)
+    return (min(scalars, int(timeline.peak_bytes * _SCALARS)) +
+            sum(size for size, lifetime in found if not bound.isdisjoint(lifetime.storages)))
+
+
+def release_in_time(graph: Graph, timeline: Timeline, times: float = 1.0) -> None:
+    """Releases what the collector would free before the ops at which all that is dead would lift the memory above `times`
+    the peak of `timeline`, which is of `graph` under a runtime that collects.
+
+    Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
+    hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
+    would have inserted is written out.
+    """
+    found = spans(graph)
+    dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))
+    names = {graph.values[v].storage: v for values in dying.values() for v in values}
+    released = _in_time(graph, timeline, names.keys(), times)
+    chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
+    shared = in_place_by_op(graph, timeline.lifetimes)
+    region = graph.regions[0]
+    old_ops, region.ops = region.ops, []
+    for at, op in enumerate(old_ops):
+        if at in released:
+            values = tuple(names[s] for lifetime in released[at] for s in lifetime.storages)
+            add_op(graph, 0, RELEASE, guards(graph, graph.ops[op], values), values)
+        pairs = [p for p in shared.get(op, ()) if p[0] in chosen and p[0] in dying.get(at, ())]
+        if pairs:
+            operands, results = zip(*pairs)
+            add_op(graph, 0, SHARE, operands, results)
+        region.ops.append(op)
+
+
+def _in_time(graph: Graph, timeline: Timeline, mortal: AbstractSet[int],
+             times: float) -> Dict[int, List[Lifetime]]:
+    """What to release before which position of the main region, as late as that can be."""
+    needed = _bytes_by_position(graph, timeline)
+    limit = max(needed, default=0) * times
+    ending: Dict[int, List[Lifetime]] = {}
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        if timeline.evaluate(lifetime.size) and mortal >= set(lifetime.storages):
+            ending.setdefault(lifetime.last + 1, []).append(lifetime)
+    released: Dict[int, List[Lifetime]] = {}
+    dead: List[Lifetime] = []
+    dead_bytes = 0
+    for at, live_bytes in enumerate(needed):
+        for lifetime in ending.get(at, ()):
+            dead.append(lifetime)
+            dead_bytes += timeline.evaluate(lifetime.size)
+        if dead and live_bytes + dead_bytes > limit:
+            released[at] = dead
+            dead, dead_bytes = [], 0
+    return released
+
+
+def _bytes_by_position(graph: Graph, timeline: Timeline) -> List[int]:
+    """The most that exists at each position of the main region, in the regions that its op runs too, workspaces counted."""
+    positions = Positions(graph)
+    found = [0] * len(graph.regions[0].ops)
+    for point in points_with_workspaces(graph, timeline):
+        at = positions.seen_from(graph.ops[point.op], 0)[0]
+        found[at] = max(found[at], point.bytes)
+    return found
