@@ -50,6 +50,13 @@ class ImportedProgram:
         sizes = [v.size for v in self.graph.values if v.size is not None]
         return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.graph.regions]))
 
+    def places(self) -> Dict[int, Tuple[int, int]]:
+        """By op id: the index of its block, and its position in it."""
+        return {
+            op: (block, at) for block, region in self.block_regions.items()
+            for at, op in enumerate(self.graph.regions[region].ops)
+        }
+
 
 def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
     """The message in `serialized`; raises InvalidProgramError if it is not a program."""
