@@ -20,6 +20,7 @@ _VarType = framework_pb2.VarType
 EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
+CALL_STACK = 'op_callstack'
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -168,7 +169,7 @@ class _Importer:
         op.operands = self._resolve_all(desc.inputs, index)
         op.results = self._resolve_all(desc.outputs, index)
         found = _attributes(desc)
-        op.label = _source_line(found.callstack) if self._labels else ''
+        op.label = source_line(found.callstack) if self._labels else ''
         op.backward = bool(found.role & _BACKWARD_OR_OPTIMIZER)
         for block in found.blocks:
             if block not in self._regions:
@@ -328,7 +329,7 @@ def _attributes(desc: framework_pb2.OpDesc) -> _Attributes:
         kind, name = attribute.type, attribute.name
         if name == 'op_role':
             role = attribute.i
-        elif name == 'op_callstack':
+        elif name == CALL_STACK:
             callstack = attribute.strings
         elif kind == framework_pb2.BLOCK:
             blocks.append(attribute.block_idx)
@@ -346,7 +347,7 @@ def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
     return frozenset(names)
 
 
-def _source_line(callstack: Sequence[Union[str, bytes]]) -> str:
+def source_line(callstack: Sequence[Union[str, bytes]]) -> str:
     """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
     innermost = ''
     for line in reversed(callstack):

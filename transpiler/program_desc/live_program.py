@@ -10,6 +10,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, MergedVariableError
 from transpiler.program_desc.emitter import ROLE, EmittedProgram
+from transpiler.program_desc.importer import CALL_STACK, source_line
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _MERGED = '_merged_variables'
@@ -21,7 +22,7 @@ def serialize(program: Any) -> bytes:
     """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
 
     Block by block: Paddle's serialization of the whole copies it first. The versions of operators, which only saving notes,
-    are left out.
+    are left out, and of call stacks, which are most of a program, all but the one line that is looked at.
     """
     if isinstance(program, paddle.static.CompiledProgram):
         raise InvalidProgramError(
@@ -33,8 +34,17 @@ def serialize(program: Any) -> bytes:
     message = framework_pb2.ProgramDesc()
     message.version.version = program.desc._version()
     for index in range(program.desc.num_blocks()):
-        message.blocks.add().MergeFromString(program.desc.block(index).serialize_to_string())
+        block = message.blocks.add()
+        block.MergeFromString(program.desc.block(index).serialize_to_string())
+        _shorten_call_stacks(block)
     return message.SerializeToString()
+
+
+def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
+    for op in block.ops:
+        for attribute in op.attrs:
+            if attribute.name == CALL_STACK:
+                attribute.strings[:] = [source_line(attribute.strings)]
 
 
 def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
