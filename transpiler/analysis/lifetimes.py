@@ -59,17 +59,19 @@ class Lifetimes:
             self._hold_to_the_end()
 
     def _collect(self) -> None:
+        values, emptied = self._graph.values, self._emptied
         for op in self._graph.walk():
             own, at = self.by_region[op.region], self.position[op.id]
             for value in self._touched(op):
-                facts = self._graph.values[value]
-                if facts.region != op.region or facts.storage in self._emptied:
+                facts = values[value]
+                if facts.region != op.region or facts.storage in emptied:
                     self._touch(op, value)
-                elif facts.storage in own:
-                    lifetime = own[facts.storage]
-                    lifetime.last = max(lifetime.last, at)
-                else:
+                    continue
+                lifetime = own.get(facts.storage)
+                if lifetime is None:
                     self._at(op.region, facts.storage, at)
+                elif lifetime.last < at:
+                    lifetime.last = at
         for region in self._graph.regions:
             for outer, inner in region.arguments:
                 if region.kind is RegionKind.LOOP:
@@ -155,6 +157,8 @@ class Lifetimes:
         root: Dict[int, int] = {}
         taken = set()
         for op in map(self._graph.ops.__getitem__, ops):
+            if not op.facts.in_place and op.kind != SHARE:
+                continue
             for source, target in self.in_place_pairs(op, lifetimes, root):
                 if target in taken:
                     continue

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
 
 from transpiler.analysis.dependences import dependences, successors
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, RegionKind
 
+T = TypeVar('T')
 Order = List[int]  # indices of ops, each once, all dependences kept
 
 
@@ -35,6 +36,7 @@ class Problem:
     collects: List[int]
     after: List[List[int]] = field(init=False)
     users: List[List[int]] = field(init=False)  # by cell: the ops that touch it
+    _known: Dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.after = successors(self.before)
@@ -45,6 +47,12 @@ class Problem:
 
     def __len__(self) -> int:
         return len(self.before)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several ask for: it is made for the first of them."""
+        if name not in self._known:
+            self._known[name] = make()
+        return self._known[name]
 
     def renumbered(self, order: Sequence[int]) -> Problem:
         """The same problem with `order` as the given one."""
@@ -61,6 +69,9 @@ class Problem:
 
         Exact but for what shares an allocation: a pair is only kept as (result, operand).
         """
+        return self.once('mirrored', self._mirrored)
+
+    def _mirrored(self) -> Problem:
         last = len(self) - 1
         turn = lambda rows: list(reversed(rows))
         return replace(self,
