@@ -254,14 +254,17 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
     unknown = set()
     arrays = array_parts(graph)
     for value in graph.values:
-        if value.storage in arrays and not value.persistable and value.id not in linked:
-            sizes[value.storage] = arrays[value.storage]
-        elif value.kind is not ValueKind.DENSE or value.persistable or value.id in linked:
-            unknown.add(value.storage)
-        elif value.size is None:
-            unknown.add(value.storage)
+        storage = value.storage
+        if value.persistable or value.id in linked:
+            unknown.add(storage)
+        elif storage in arrays:
+            sizes[storage] = arrays[storage]
+        elif value.kind is not ValueKind.DENSE or value.size is None:
+            unknown.add(storage)
+        elif storage in sizes:
+            sizes[storage].append(value.size)
         else:
-            sizes.setdefault(value.storage, []).append(value.size)
+            sizes[storage] = [value.size]
     return {s: largest(members) for s, members in sizes.items() if s not in unknown}
 
 

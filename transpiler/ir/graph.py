@@ -62,6 +62,9 @@ class Value:
         if self.storage < 0:
             self.storage = self.id
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Value and self.__dict__ == other.__dict__
+
     def copy(self) -> Value:
         """The same facts in an object of its own; `dataclasses.replace` takes five times as long."""
         twin = object.__new__(Value)

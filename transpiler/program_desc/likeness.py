@@ -16,8 +16,21 @@ _OF_THE_FRAMEWORK = frozenset(
     {'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
 
 
+def without_framework(program: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
+    """A copy of which Paddle has less to read: without the attributes that shape inference does not ask for."""
+    message = framework_pb2.ProgramDesc()
+    message.CopyFrom(program)
+    for block in message.blocks:
+        for op in block.ops:
+            attributes = op.attrs
+            for at in range(len(attributes) - 1, -1, -1):
+                if attributes[at].name in _OF_THE_FRAMEWORK:
+                    del attributes[at]
+    return message
+
+
 def likenesses(message: framework_pb2.ProgramDesc) -> List[int]:
-    """A number for each op of the main block, the same for those that are alike: of one operator, with equal attributes,
+    """A number for each op of the main block of what `without_framework` gives, the same for those that are alike: of one operator, with equal attributes,
     and with variables of equal types in their slots. UNLIKE for ops that name anything but tensors.
 
     Only of programs of one block: inner blocks know variables by names of other blocks.
@@ -49,5 +62,5 @@ def _look(op: framework_pb2.OpDesc, types: Mapping[str, int]) -> Tuple[Hashable,
                     return ()
                 look.append((types[name], met.setdefault(name, len(met))))
         look.append(None)
-    look += [a.SerializeToString() for a in op.attrs if a.name not in _OF_THE_FRAMEWORK]
+    look += [a.SerializeToString() for a in op.attrs]
     return tuple(look)

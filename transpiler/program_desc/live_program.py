@@ -15,10 +15,11 @@ from transpiler.program_desc.importer import CALL_STACK, source_line
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _MERGED = '_merged_variables'
 _RELEASED = ''  # given back, to nobody in particular
+_NOWHERE = -1
 _POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
 
-def serialize(program: Any) -> bytes:
+def message_of(program: Any) -> framework_pb2.ProgramDesc:
     """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
 
     Block by block: Paddle's serialization of the whole copies it first. The versions of operators, which only saving notes,
@@ -37,7 +38,7 @@ def serialize(program: Any) -> bytes:
         block = message.blocks.add()
         block.MergeFromString(program.desc.block(index).serialize_to_string())
         _shorten_call_stacks(block)
-    return message.SerializeToString()
+    return message
 
 
 def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
@@ -48,7 +49,7 @@ def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
 
 
 def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
-    """Makes `program` the emitted one, in place; variables that remain stay the objects they are.
+    """Makes `program` the emitted one, in place; variables and ops that remain stay the objects they are.
 
     Ops that were there are copied inside Paddle, and renamed: from bytes, it would read and free all their call stacks.
     Fetching a name that was merged away or released raises from now on, from clones too.
@@ -65,7 +66,7 @@ def replace_contents(program: framework.Program, emitted: EmittedProgram) -> Non
     for block, size in zip(program.blocks, sizes):
         if emitted.origins[block.idx]:
             block.desc._remove_op(0, size)
-            _wrap_ops(block)
+            _wrap_ops(block, emitted)
     gone = {name: _RELEASED for name in emitted.released}
     _guard(program, {**merged_variables(program), **gone, **emitted.merged})
 
@@ -146,12 +147,22 @@ def _set_role(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
             desc._set_int32_attr(ROLE, attribute.i)
 
 
-def _wrap_ops(block: framework.Block) -> None:
-    """Objects for the descs of the block's ops, which are new."""
+def _wrap_ops(block: framework.Block, emitted: EmittedProgram) -> None:
+    """Gives the ops of the block, whose descs are new, their objects: those that they had, or new ones."""
     for variable in block.vars.values():
-        variable.op = None  # the one that makes it, which is gone; the new one enters itself
-    ops = map(block.desc.op, range(block.desc.op_size()))
-    block.ops[:] = [framework.Operator(block=block, desc=desc) for desc in ops]
+        variable.op = None  # the one that makes it
+    had = dict(enumerate(block.ops))
+    block.ops.clear()
+    for index, origin in enumerate(emitted.origins[block.idx]):
+        desc = block.desc.op(index)
+        home, position = emitted.places.get(origin, (block.idx, _NOWHERE))
+        op = had.pop(position, None) if home == block.idx else None
+        if op is None:
+            op = framework.Operator(block=block, desc=desc)
+        op.desc = desc
+        for variable in filter(None, map(block.vars.get, desc.output_arg_names())):
+            variable.op = variable.op or op
+        block.ops.append(op)
 
 
 def _point_home(desc: core.OpDesc, attribute: framework_pb2.OpDesc.Attr,

@@ -23,7 +23,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
-from transpiler.program_desc.likeness import TENSORS, UNLIKE, likenesses
+from transpiler.program_desc.likeness import TENSORS, UNLIKE, likenesses, without_framework
 
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
@@ -45,15 +45,15 @@ class _Probe:
     failed: FrozenSet[Tuple[int, int]]  # (block, op)
 
 
-def infer_shapes(serialized: bytes) -> Shapes:
+def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
     """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
 
     A name that is written more than once has the largest of its shapes.
     """
-    message = framework_pb2.ProgramDesc.FromString(serialized)
+    message = without_framework(program)
     declared = _declared(message)
     seeds = _open_inputs(message, declared)
-    prober = _Prober(core.ProgramDesc(serialized), message, declared)
+    prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
     rows = _row_symbols(prober.steps)
     if not seeds:
         probe = prober.probe({}, {}, {})
@@ -100,9 +100,10 @@ def _tensor_variables(block: framework_pb2.BlockDesc) -> List[framework_pb2.VarD
 
 
 def _declared(message: framework_pb2.ProgramDesc) -> _Declared:
-    return {(block.idx, v.name): _dims(v.type)
-            for block in message.blocks
-            for v in _tensor_variables(block)}
+    return {
+        (block.idx, v.name): _dims(v.type) for block in message.blocks
+        for v in _tensor_variables(block)
+    }
 
 
 def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
@@ -111,11 +112,11 @@ def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
 
 
 def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
-    return {
-        name for block in message.blocks for op in block.ops
-        if op.type not in ('feed', 'read', 'share_buffer', 'depend') for slot in op.outputs
-        for name in slot.arguments
-    }
+    names: Set[str] = set()
+    for op in (op for block in message.blocks for op in block.ops):
+        if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
+            names.update(name for slot in op.outputs for name in slot.arguments)
+    return names
 
 
 def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Seeds:

@@ -158,13 +158,15 @@ class _Builder:
 
     def _touches(self) -> List[Tuple[int, ...]]:
         found: List[Dict[int, None]] = [{} for _ in self._region.ops]
-        positions = Positions(self._graph)
+        positions, values, region = Positions(self._graph), self._graph.values, self._region.id
         for op in self._graph.walk():
             for value in self._touched(op):
-                cell = self._cell.get(self._graph.values[value].storage)
-                if cell is None or self._graph.values[value].region != self._region.id:
+                facts = values[value]
+                cell = self._cell.get(facts.storage)
+                if cell is None or facts.region != region:
                     continue
-                at, kept = positions.seen_from(op, self._region.id)
+                at, kept = ((positions.of[op.id],
+                             False) if op.region == region else positions.seen_from(op, region))
                 if at > self._timeline.lifetimes.emptied_at(value):
                     continue
                 if kept:
@@ -173,10 +175,9 @@ class _Builder:
                     found[at][cell] = None
         return [tuple(cells) for cells in found]
 
-    def _touched(self, op: Op) -> Iterator[int]:
-        yield from op.writes()
-        yield from op.data_reads()
-        yield from (v for v in op.shape_reads() if self._graph.values[v].region != op.region)
+    def _touched(self, op: Op) -> Tuple[int, ...]:
+        outside = [v for v in op.shape_reads() if self._graph.values[v].region != op.region]
+        return (*op.writes(), *op.data_reads(), *outside)
 
     def _mark_ends(self) -> None:
         for value in self._graph.values:
@@ -213,6 +214,8 @@ class _Builder:
 
     def _transient(self, op: Op, inner_peaks: Dict[int, int]) -> int:
         most = 0
+        if not op.regions:
+            return most
         for region in map(self._graph.regions.__getitem__, op.regions):
             earlier = self._timeline.evaluate(region.trips) - 1 if region.keeps_scopes else 0
             most = max(most, earlier * self._kept_bytes(region.id) + inner_peaks[region.id])
