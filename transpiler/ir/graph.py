@@ -240,7 +240,9 @@ class Graph:
 
     def walk(self, region: int = 0) -> Iterator[Op]:
         """All ops in program order, each before the ops of its regions."""
-        for op in self.region_ops(region):
+        ops = self.ops
+        for index in self.regions[region].ops:
+            op = ops[index]
             yield op
             for inner in op.regions:
                 yield from self.walk(inner)

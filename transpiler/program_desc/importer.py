@@ -334,10 +334,10 @@ def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes
     role, callstack = 0, ()
     for attribute in desc.attrs:
         name = attribute.name
-        if name == 'op_role':
-            role = attribute.i
-        elif name == CALL_STACK:
+        if name == CALL_STACK:
             callstack = attribute.strings
+        elif name == 'op_role':
+            role = attribute.i
     return role, callstack
 
 

@@ -171,21 +171,20 @@ class _CostHeap:
 
     def _run(self, op: int) -> None:
         problem, remaining, missing = self._problem, self._simulator.remaining, self._missing
-        born = self._simulator.touch(op)
-        for other in problem.after[op]:
-            missing[other] -= 1
-            if not missing[other]:
-                self._offer(other)
         changed = []
+        for cell in self._simulator.touch(op):
+            changed += problem.users[cell]
         for cell in problem.touches[op]:
             self._left[cell] -= op
             if remaining[cell] == 1:
                 changed.append(self._left[cell])
-        for cell in born:
-            changed += problem.users[cell]
-        for other in changed:
-            if other in self._entry:
-                self._offer(other)
+        offered = {other for other in changed if other in self._entry}
+        for other in problem.after[op]:
+            missing[other] -= 1
+            if not missing[other]:
+                offered.add(other)
+        for other in offered:
+            self._offer(other)
 
     def _offer(self, op: int) -> None:
         entry = (*self._rank(*self._simulator.cost(op)), op)
