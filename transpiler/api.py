@@ -99,6 +99,10 @@ def _no_cycle_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                # What is left of planning becomes old at once: the first collection would go through all of it.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -106,7 +110,7 @@ def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanO
              mark: str) -> MemoryReport:
     environment.check_paddle()
     with _no_cycle_collection():
-        decision = decide(live_program.serialize(target), live_program.merged_variables(target),
+        decision = decide(live_program.message_of(target), live_program.merged_variables(target),
                           request, sequences, options, mark)
         if decision.emitted is not None:
             live_program.replace_contents(target, decision.emitted)

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, Optional, Union
 
+from paddle.base.proto import framework_pb2
+
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
@@ -13,7 +15,7 @@ from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_
 from transpiler.program_desc import environment
 from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
-from transpiler.program_desc.importer import ImportedProgram, import_program
+from transpiler.program_desc.importer import ImportedProgram, import_message
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
@@ -45,9 +47,9 @@ class Decision:
     emitted: Optional[EmittedProgram]
 
 
-def decide(serialized: bytes, merged: Mapping[str, str], request: Request, sequences: Sequences,
-           options: PlanOptions, mark: str) -> Decision:
-    """Plans a program; `merged` are names whose contents an earlier rewrite gave up.
+def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], request: Request,
+           sequences: Sequences, options: PlanOptions, mark: str) -> Decision:
+    """Plans a program, of which it takes the message; `merged` are names whose contents an earlier rewrite gave up.
 
     Raises:
         TranspilerError: bad arguments.
@@ -57,9 +59,9 @@ def decide(serialized: bytes, merged: Mapping[str, str], request: Request, seque
     skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
     batch_size = arguments.row_hints('batch_size', request.batch_size)
     model = arguments.runtime_model(request.runtime, environment.collects_garbage())
-    check_names(serialized, fetched, skipped, merged)
+    check_names(message, fetched, skipped, merged)
 
-    program = import_program(serialized, fetched, skipped)
+    program = import_message(message, fetched, skipped)
     dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count)
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:

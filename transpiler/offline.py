@@ -93,8 +93,8 @@ def _runtime(saved: SavedProgram, given: str) -> str:
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
     try:
-        decision = decide(saved.serialized, {}, replace(request, runtime='executor'), OPTIMIZE,
-                          options, MARKS[0])
+        decision = decide(parse(saved.serialized), {}, replace(request, runtime='executor'),
+                          OPTIMIZE, options, MARKS[0])
     except MemoryBudgetError as error:
         raise MemoryBudgetError(
             f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
@@ -138,8 +138,8 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
 def _check_names(saved: SavedProgram, request: Request) -> None:
     """What is not fetched by the program itself may be gone after Paddle's passes."""
     fetched = arguments.names_of('fetch_list', request.fetch_list)
-    check_names(saved.serialized, fetched, arguments.names_of('skip_opt_set', request.skip_opt_set),
-                {})
+    check_names(parse(saved.serialized), fetched,
+                arguments.names_of('skip_opt_set', request.skip_opt_set), {})
     check_fetched(saved, fetched)
 
 

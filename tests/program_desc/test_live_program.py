@@ -305,3 +305,15 @@ def test_a_reader_of_the_shape_never_finds_that_of_a_tensor_with_other_rows(
     plain, case = _two_towers(rows_of_second), _two_towers(rows_of_second)
     merge_all(case)
     assert_same_bytes(run_case(plain, steps=3), run_case(case, steps=3))
+
+
+def test_operators_that_remain_stay_the_objects_they_are() -> None:
+    case = CHAIN()
+    before = list(case.main.global_block().ops)
+    merged = merge_all(case)
+    after = case.main.global_block().ops
+    assert len(after) == len(before) and all(a is b for a, b in zip(after, before))
+    assert all(op.desc is not None and not merged.keys() & set(op.output_arg_names) for op in after)
+    for op in after:
+        for name in op.output_arg_names:
+            assert case.main.global_block().var(name).op is not None

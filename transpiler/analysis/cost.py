@@ -97,7 +97,11 @@ class CostModel:
 
 def is_heavy(op: Op) -> bool:
     """Whether `op` computes more than it touches, as a matmul or a convolution does."""
-    kind = op.kind
+    return _is_heavy(op.kind)
+
+
+@lru_cache(maxsize=None)
+def _is_heavy(kind: str) -> bool:
     if any(kind.startswith(name) for name in _NOT_HEAVY):
         return False
     words = kind.replace('_v2', '').replace('_grad', '').split('_')
@@ -116,8 +120,8 @@ def _rows(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
 
 def _touched(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
     """Bytes read and written; an op that picks parts of an operand reads no more than it writes."""
-    written = sum(_bytes(graph, v, dims) for v in op.writes())
-    read = sum(_bytes(graph, v, dims) for v in op.data_reads())
+    written = sum([_bytes(graph, v, dims) for v in op.writes()])
+    read = sum([_bytes(graph, v, dims) for v in op.data_reads()])
     return written + (min(read, written) if op.kind.startswith(_PICKS) else read)
 
 

@@ -56,6 +56,8 @@ def accesses(graph: Graph, op: Op) -> Tuple[Set[int], Set[int]]:
     """Storages that `op` reads, and storages that it writes, those of its nested ops outside its regions included."""
     reads = {graph.values[v].storage for v in op.reads()}
     writes = {graph.values[v].storage for v in op.writes()}
+    if not op.regions:
+        return reads, writes
     inside = _regions_inside(graph, op)
     for region in map(graph.regions.__getitem__, inside):
         reads.update(graph.values[outer].storage for outer, _ in region.arguments)
@@ -76,7 +78,8 @@ def accesses(graph: Graph, op: Op) -> Tuple[Set[int], Set[int]]:
 
 def is_ordered(graph: Graph, op: Op) -> bool:
     """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
-    return op.facts.ordered or any(inner.facts.ordered for inner in graph.inside(op))
+    return op.facts.ordered or (bool(op.regions) and
+                                any(inner.facts.ordered for inner in graph.inside(op)))
 
 
 def successors(before: List[List[int]]) -> List[List[int]]:

@@ -59,17 +59,19 @@ class Lifetimes:
             self._hold_to_the_end()
 
     def _collect(self) -> None:
+        values, emptied = self._graph.values, self._emptied
         for op in self._graph.walk():
             own, at = self.by_region[op.region], self.position[op.id]
             for value in self._touched(op):
-                facts = self._graph.values[value]
-                if facts.region != op.region or facts.storage in self._emptied:
+                facts = values[value]
+                if facts.region != op.region or facts.storage in emptied:
                     self._touch(op, value)
-                elif facts.storage in own:
-                    lifetime = own[facts.storage]
-                    lifetime.last = max(lifetime.last, at)
-                else:
+                    continue
+                lifetime = own.get(facts.storage)
+                if lifetime is None:
                     self._at(op.region, facts.storage, at)
+                elif lifetime.last < at:
+                    lifetime.last = at
         for region in self._graph.regions:
             for outer, inner in region.arguments:
                 if region.kind is RegionKind.LOOP:
@@ -155,6 +157,8 @@ class Lifetimes:
         root: Dict[int, int] = {}
         taken = set()
         for op in map(self._graph.ops.__getitem__, ops):
+            if not op.facts.in_place and op.kind != SHARE:
+                continue
             for source, target in self.in_place_pairs(op, lifetimes, root):
                 if target in taken:
                     continue
@@ -250,14 +254,17 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
     unknown = set()
     arrays = array_parts(graph)
     for value in graph.values:
-        if value.storage in arrays and not value.persistable and value.id not in linked:
-            sizes[value.storage] = arrays[value.storage]
-        elif value.kind is not ValueKind.DENSE or value.persistable or value.id in linked:
-            unknown.add(value.storage)
-        elif value.size is None:
-            unknown.add(value.storage)
+        storage = value.storage
+        if value.persistable or value.id in linked:
+            unknown.add(storage)
+        elif storage in arrays:
+            sizes[storage] = arrays[storage]
+        elif value.kind is not ValueKind.DENSE or value.size is None:
+            unknown.add(storage)
+        elif storage in sizes:
+            sizes[storage].append(value.size)
         else:
-            sizes.setdefault(value.storage, []).append(value.size)
+            sizes[storage] = [value.size]
     return {s: largest(members) for s, members in sizes.items() if s not in unknown}
 
 

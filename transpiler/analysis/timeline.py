@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
@@ -30,8 +30,7 @@ class Resident:
 _Missing = Tuple[FrozenSet[int], int]
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     op: int
     bytes: int
 
@@ -82,7 +81,7 @@ class Timeline:
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
-        return sum((r.size * r.count for r in self.residents(self.peak.op)), Size.of(0))
+        return Size.total(r.size * r.count for r in self.residents(self.peak.op))
 
     def residents(self, op: int) -> List[Resident]:
         """All that exists while `op` runs, largest first."""
@@ -91,14 +90,15 @@ class Timeline:
 
     def kept_per_trip(self, region: int) -> Size:
         """Bytes that one trip of `region` leaves behind for the gradient."""
-        return sum((r.size * r.count for r in self._kept_residents(self._graph.regions[region])),
-                   Size.of(0))
+        return Size.total(
+            r.size * r.count for r in self._kept_residents(self._graph.regions[region]))
 
     def evaluate(self, size: Size) -> int:
         """Bytes, or a count, for the concrete dims of this timeline."""
-        if size not in self._evaluated:
-            self._evaluated[size] = size.evaluate(self._dims)
-        return self._evaluated[size]
+        found = self._evaluated.get(size)
+        if found is None:
+            found = self._evaluated[size] = size.evaluate(self._dims)
+        return found
 
     def never_whole(self, op: Op) -> int:
         """Bytes that are counted while `op` adds up gradients, and never there together: arrays grow as scopes go."""
@@ -110,6 +110,10 @@ class Timeline:
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
             live += starts[at]
+            if not op.regions:
+                yield Point(op.id, live)
+                live -= ends[at]
+                continue
             yield Point(op.id, live + self._total(self._handed_out(op)) - self.never_whole(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 earlier_trips = max(0, self.evaluate(inner.trips) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from transpiler.ir.size import ONE, Size
 
@@ -61,6 +61,9 @@ class Value:
     def __post_init__(self) -> None:
         if self.storage < 0:
             self.storage = self.id
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Value and self.__dict__ == other.__dict__
 
     def copy(self) -> Value:
         """The same facts in an object of its own; `dataclasses.replace` takes five times as long."""
@@ -133,8 +136,7 @@ class Op:
 
     def shape_reads(self) -> Tuple[int, ...]:
         """Ids of the values of which it reads the shape and never the data."""
-        data = self.data_reads()
-        return tuple(v for v in self.reads() if v not in data)
+        return self._found().shape_reads
 
     def data_reads(self) -> Tuple[int, ...]:
         """Ids of the values whose data it reads, each once."""
@@ -148,25 +150,30 @@ class Op:
         return found
 
 
-@dataclass(frozen=True)
-class _Accesses:
-    """`reads`, `writes` and `data_reads` of an op with these operands and results."""
+class _Accesses(NamedTuple):
+    """`reads`, `writes`, `data_reads` and `shape_reads` of an op with these operands and results."""
 
     operands: Tuple[int, ...]
     results: Tuple[int, ...]
     reads: Tuple[int, ...]
     writes: Tuple[int, ...]
     data_reads: Tuple[int, ...]
+    shape_reads: Tuple[int, ...]
 
 
 def _accesses(op: Op) -> _Accesses:
     operands, results, shape_only = op.operands, op.results, op.facts.shape_only
-    reads = tuple(dict.fromkeys(v for v in operands if v >= 0))
-    data = (v for i, v in enumerate(operands) if v >= 0 and i not in shape_only)
-    return _Accesses(
-        operands, results, reads,
-        () if op.kind == UNCOPIED else tuple(dict.fromkeys(v for v in results if v >= 0)),
-        tuple(dict.fromkeys(data)) if shape_only else reads)
+    reads = _each_once(operands)
+    writes = () if op.kind == UNCOPIED else _each_once(results)
+    if not shape_only:
+        return _Accesses(operands, results, reads, writes, reads, ())
+    data = _each_once(v for i, v in enumerate(operands) if i not in shape_only)
+    return _Accesses(operands, results, reads, writes, data,
+                     tuple([v for v in reads if v not in data]))
+
+
+def _each_once(values: Iterable[int]) -> Tuple[int, ...]:
+    return tuple(dict.fromkeys([v for v in values if v >= 0]))
 
 
 @dataclass
@@ -233,7 +240,9 @@ class Graph:
 
     def walk(self, region: int = 0) -> Iterator[Op]:
         """All ops in program order, each before the ops of its regions."""
-        for op in self.region_ops(region):
+        ops = self.ops
+        for index in self.regions[region].ops:
+            op = ops[index]
             yield op
             for inner in op.regions:
                 yield from self.walk(inner)

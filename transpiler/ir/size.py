@@ -39,6 +39,14 @@ class Size:
         return cls({((name, 1),): 1})
 
     @classmethod
+    def total(cls, terms: Iterable[Size]) -> Size:
+        merged: Dict[Monomial, Number] = {}
+        for size in terms:
+            for monomial, coefficient in size._terms.items():
+                merged[monomial] = merged.get(monomial, 0) + coefficient
+        return cls(merged)
+
+    @classmethod
     def product(cls, factors: Iterable[Union[Number, Size]]) -> Size:
         result = cls.of(1)
         for factor in factors:
@@ -60,8 +68,11 @@ class Size:
 
     def evaluate(self, dims: Mapping[str, int]) -> int:
         """The value for concrete `dims`; a dim that is not given raises KeyError."""
-        total = sum(
-            c * math.prod(dims[name]**power for name, power in m) for m, c in self._terms.items())
+        total: Number = 0
+        for monomial, term in self._terms.items():
+            for name, power in monomial:
+                term *= dims[name]**power
+            total += term
         return math.ceil(total)
 
     def __add__(self, other: Union[Number, Size]) -> Size:

@@ -56,10 +56,12 @@ def best_order(problem: Problem,
 def _better(problem: Problem, best: Choice, order: Order, name: str, judge: Judge,
             judged: Set[Tuple[int, ...]]) -> Choice:
     """`best`, or `order` if it needs less. No judge finds less than what is alive at one time."""
-    if tuple(order) in judged or peak_bytes(problem, order) >= best.peak:
+    if tuple(order) in judged:
         return best
     judged.add(tuple(order))
-    peak = judge(problem, order)
+    peak = peak_bytes(problem, order)
+    if judge is not peak_bytes and peak < best.peak:
+        peak = judge(problem, order)
     return Choice(order, name, peak) if peak < best.peak else best
 
 

@@ -7,7 +7,7 @@ the few operators that such tensors pass through gives the dims.
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from paddle.base import core
 
@@ -43,6 +43,9 @@ class KnownContents:
     @property
     def any_known(self) -> bool:
         return bool(self._known)
+
+    def knows_any(self, names: Iterable[str]) -> bool:
+        return bool(self._known) and not self._known.keys().isdisjoint(names)
 
     def follow(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
         """Notes what `op`, of this kind, writes, and gives its result the shape that its shape operands say."""

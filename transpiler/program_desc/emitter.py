@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -15,7 +15,7 @@ from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
-_ROLE = 'op_role'
+ROLE = 'op_role'
 _BACKWARD = 1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
 ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array')
@@ -25,13 +25,16 @@ ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array')
 class EmittedProgram:
     """The new message, the imported op that each of its ops stands for, and names that are gone.
 
-    `origins` lists op ids block by block, in the order of the ops, None for added ones. `merged` maps each
-    name that is gone to the name whose memory it uses now; `released` are names whose memory is given back
-    before the end.
+    `origins` lists op ids block by block, in the order of the ops, None for added ones; a block that no op runs has none.
+    `places` says in which block of the imported program, and where there, each of them stands; of those of `cloned`,
+    there are several. `merged` maps each name that is gone to the name whose memory it uses now; `released` are names
+    whose memory is given back before the end.
     """
 
     message: framework_pb2.ProgramDesc
     origins: List[List[Optional[int]]]
+    places: Dict[int, Tuple[int, int]]
+    cloned: Set[int]
     merged: Dict[str, str]
     released: Set[str]
 
@@ -118,7 +121,8 @@ class _Emitter:
                 origins[block].insert(0, None)
         values = self._graph.values
         merged = {v.name: self._names[v.id] for v in values if self._names[v.id] != v.name}
-        return EmittedProgram(message, origins, merged, released)
+        cloned = {op.origin for op in self._graph.ops if op.origin not in (None, op.id)}
+        return EmittedProgram(message, origins, self._program.places(), cloned, merged, released)
 
     def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
         del block.ops[:]
@@ -220,7 +224,7 @@ class _Emitter:
 
 def _set_role(desc: framework_pb2.OpDesc, role: int) -> None:
     for attribute in desc.attrs:
-        if attribute.name == _ROLE:
+        if attribute.name == ROLE:
             attribute.i = role
 
 
@@ -229,7 +233,7 @@ def _set_roles(descs: Sequence[framework_pb2.OpDesc], ops: List[Op]) -> None:
     the ops of the other roles, and fails on an op without one."""
     if all(op.origin is not None for op in ops):
         return
-    roles = [next((a.i for a in desc.attrs if a.name == _ROLE), None) for desc in descs]
+    roles = [next((a.i for a in desc.attrs if a.name == ROLE), None) for desc in descs]
     role = 0
     for step in (1, -1):  # a release serves the op before it, the others the op after them
         for i in range(len(ops))[::step]:
@@ -237,7 +241,7 @@ def _set_roles(descs: Sequence[framework_pb2.OpDesc], ops: List[Op]) -> None:
             if own is not None:
                 role = own
             elif ops[i].origin is None and (ops[i].kind == RELEASE) == (step == 1):
-                descs[i].attrs.add(name=_ROLE, type=framework_pb2.INT, i=role)
+                descs[i].attrs.add(name=ROLE, type=framework_pb2.INT, i=role)
                 roles[i] = role
 
 
@@ -262,7 +266,7 @@ def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
     fill.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[0])
     fill.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.FP32)
     fill.attrs.add(name='value', type=framework_pb2.FLOAT, f=0.0)
-    fill.attrs.add(name=_ROLE, type=framework_pb2.INT, i=0)
+    fill.attrs.add(name=ROLE, type=framework_pb2.INT, i=0)
     ops = [fill, *block.ops]
     del block.ops[:]
     block.ops.extend(ops)

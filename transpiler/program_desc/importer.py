@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple, Union
+from types import MappingProxyType
+from typing import Callable, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple, Union
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -20,12 +21,15 @@ _VarType = framework_pb2.VarType
 EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
+CALL_STACK = 'op_callstack'
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
     _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
     _VarType.LOD_TENSOR_ARRAY: ValueKind.ARRAY,
 }
+_DTYPES = MappingProxyType(dict(map(reversed, _VarType.Type.items())))
+_MAY_BE_ADDED = ('share_buffer', 'depend', 'assign')
 _REGION_KINDS = {
     'while': RegionKind.LOOP,
     'while_grad': RegionKind.LOOP_GRADIENT,
@@ -50,6 +54,13 @@ class ImportedProgram:
         sizes = [v.size for v in self.graph.values if v.size is not None]
         return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.graph.regions]))
 
+    def places(self) -> Dict[int, Tuple[int, int]]:
+        """By op id: the index of its block, and its position in it."""
+        return {
+            op: (block, at) for block, region in self.block_regions.items()
+            for at, op in enumerate(self.graph.regions[region].ops)
+        }
+
 
 def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
     """The message in `serialized`; raises InvalidProgramError if it is not a program."""
@@ -65,24 +76,30 @@ def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
     return message
 
 
-def import_program(serialized: bytes,
+def import_program(
+    serialized: bytes, fetched: Iterable[str] = (), skipped: Iterable[str] = ()) -> ImportedProgram:
+    """The graph of a serialized ProgramDesc, as `Program.desc.serialize_to_string()` gives it; see `import_message`."""
+    return import_message(parse(serialized), fetched, skipped)
+
+
+def import_message(message: framework_pb2.ProgramDesc,
                    fetched: Iterable[str] = (),
                    skipped: Iterable[str] = (),
-                   infer: Callable[[bytes], Shapes] = infer_shapes,
+                   infer: Callable[[framework_pb2.ProgramDesc], Shapes] = infer_shapes,
                    labels: bool = True) -> ImportedProgram:
-    """The graph of a serialized ProgramDesc.
+    """The graph of a ProgramDesc.
 
     Args:
-        serialized: the message, as `Program.desc.serialize_to_string()` gives it.
+        message: becomes part of the result; what holds the order of its ops is taken out.
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
         infer: gives the shapes, which takes most of the time.
         labels: say of each op where the user made it.
     """
-    message = parse(serialized)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
-    unpin(message)
-    importer = _Importer(message, infer(serialized), frozenset(fetched), frozenset(skipped), labels)
+    if pinned:
+        unpin(message)
+    importer = _Importer(message, infer(message), frozenset(fetched), frozenset(skipped), labels)
     return replace(importer.run(), pinned_blocks=pinned)
 
 
@@ -118,20 +135,22 @@ class _Importer:
             self._import_op(desc, index, region)
 
     def _declare(self, variable: framework_pb2.VarDesc, index: int, region: int) -> Value:
-        kind = _KINDS.get(variable.type.type, ValueKind.OTHER)
-        tensor = _tensor_of(variable)
-        value = self._graph.new_value(variable.name,
+        name, looks = variable.name, variable.type
+        kind = _KINDS.get(looks.type, ValueKind.OTHER)
+        value = self._graph.new_value(name,
                                       region,
                                       kind=kind,
                                       persistable=variable.persistable,
                                       parameter=variable.is_parameter,
-                                      skipped=variable.name in self._skipped)
+                                      skipped=name in self._skipped)
         if kind is ValueKind.DENSE:
-            value.dtype = _VarType.Type.Name(tensor.data_type)
-            value.lod_level = variable.type.lod_tensor.lod_level
-            value.shape = self._shapes.get((index, variable.name))
+            dense = looks.lod_tensor
+            data_type = dense.tensor.data_type
+            value.dtype = _DTYPES[data_type]
+            value.lod_level = dense.lod_level
+            value.shape = self._shapes.get((index, name))
             if value.shape is not None:
-                value.size = self._size(value.shape, tensor.data_type)
+                value.size = self._size(value.shape, data_type)
         return value
 
     def _size(self, shape: Tuple[Size, ...], data_type: int) -> Size:
@@ -144,28 +163,34 @@ class _Importer:
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
         self._descs[op.id] = desc
-        if desc.type == 'share_buffer' and not is_release(desc):
-            op.kind = SHARE
-            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.inputs, 'X'))
-            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+        if op.kind in _MAY_BE_ADDED and self._import_added(op, desc, index):
             return
+        op.operands = self._resolve_all(desc.inputs, index)
+        op.results = self._resolve_all(desc.outputs, index)
+        role, callstack = _made_as(desc)
+        op.label = source_line(callstack) if self._labels else ''
+        op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)
+        for block in _blocks_run(desc) if len(self._message.blocks) > 1 else ():
+            if block not in self._regions:
+                op.regions += (self._import_region(op, desc, block, region),)
+
+    def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
+        """Whether `desc` is what the emitter makes of a SHARE, UNCOPIED or RELEASE op; then `op` is that."""
         if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
             op.kind = UNCOPIED
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
-            return
+            return True
         if is_release(desc):
             op.kind, op.facts = RELEASE, OpFacts(side_effect=True)
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
-            return
-        op.operands = self._resolve_all(desc.inputs, index)
-        op.results = self._resolve_all(desc.outputs, index)
-        found = _attributes(desc)
-        op.label = _source_line(found.callstack) if self._labels else ''
-        op.backward = bool(found.role & _BACKWARD_OR_OPTIMIZER)
-        for block in found.blocks:
-            if block not in self._regions:
-                op.regions += (self._import_region(op, desc, block, region),)
+            return True
+        if desc.type == 'share_buffer':
+            op.kind = SHARE
+            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.inputs, 'X'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return True
+        return False
 
     def _import_region(self, op: Op, desc: framework_pb2.OpDesc, block: int, parent: Region) -> int:
         kind = _REGION_KINDS.get(desc.type, RegionKind.OPAQUE)
@@ -273,11 +298,12 @@ class _Importer:
             index = block.parent_idx
 
     def _mark_fed_and_fetched(self) -> None:
-        not_computed = ('feed', RELEASE)
-        written = {
-            v for op in self._graph.walk() if op.kind not in not_computed for v in op.writes()
-        }
-        read = {v for op in self._graph.walk() for v in op.reads()}
+        written: Set[int] = set()
+        read: Set[int] = set()
+        for op in self._graph.walk():
+            read.update(op.reads())
+            if op.kind not in ('feed', RELEASE):
+                written.update(op.writes())
         for value in self._graph.values:
             is_main = value.region == 0
             value.fetched = is_main and value.name in self._fetched
@@ -295,10 +321,6 @@ def is_release(desc: framework_pb2.OpDesc) -> bool:
     return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
 
 
-def _tensor_of(variable: framework_pb2.VarDesc) -> framework_pb2.VarType.TensorDesc:
-    return variable.type.lod_tensor.tensor
-
-
 def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:
     return next((list(s.arguments) for s in slots if s.parameter == name), [])
 
@@ -307,27 +329,26 @@ def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
     return next((a.b for a in desc.attrs if a.name == name), False)
 
 
-class _Attributes(NamedTuple):
-    """What the graph takes from the attributes of an op."""
-
-    role: int
-    blocks: List[int]  # that it runs
-    callstack: Sequence[Union[str, bytes]]
-
-
-def _attributes(desc: framework_pb2.OpDesc) -> _Attributes:
-    role, blocks, callstack = 0, [], ()
+def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]]]:
+    """The role of an op, and the call stack of who made it."""
+    role, callstack = 0, ()
     for attribute in desc.attrs:
-        kind, name = attribute.type, attribute.name
-        if name == 'op_role':
-            role = attribute.i
-        elif name == 'op_callstack':
+        name = attribute.name
+        if name == CALL_STACK:
             callstack = attribute.strings
-        elif kind == framework_pb2.BLOCK:
+        elif name == 'op_role':
+            role = attribute.i
+    return role, callstack
+
+
+def _blocks_run(desc: framework_pb2.OpDesc) -> List[int]:
+    blocks: List[int] = []
+    for attribute in desc.attrs:
+        if attribute.type == framework_pb2.BLOCK:
             blocks.append(attribute.block_idx)
-        elif kind == framework_pb2.BLOCKS:
+        elif attribute.type == framework_pb2.BLOCKS:
             blocks.extend(attribute.blocks_idx)
-    return _Attributes(role, blocks, callstack)
+    return blocks
 
 
 def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
@@ -339,7 +360,7 @@ def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
     return frozenset(names)
 
 
-def _source_line(callstack: Sequence[Union[str, bytes]]) -> str:
+def source_line(callstack: Sequence[Union[str, bytes]]) -> str:
     """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
     innermost = ''
     for line in reversed(callstack):

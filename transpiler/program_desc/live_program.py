@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Iterable, List, Set
 
 import paddle
 from paddle.base import core, framework
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, MergedVariableError
-from transpiler.program_desc.emitter import EmittedProgram
+from transpiler.program_desc.emitter import ROLE, EmittedProgram
+from transpiler.program_desc.importer import CALL_STACK, source_line
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _MERGED = '_merged_variables'
 _RELEASED = ''  # given back, to nobody in particular
+_NOWHERE = -1
+_POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
 
-def serialize(program: Any) -> bytes:
+def message_of(program: Any) -> framework_pb2.ProgramDesc:
     """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
 
     Block by block: Paddle's serialization of the whole copies it first. The versions of operators, which only saving notes,
-    are left out.
+    are left out, and of call stacks, which are most of a program, all but the one line that is looked at.
     """
     if isinstance(program, paddle.static.CompiledProgram):
         raise InvalidProgramError(
@@ -32,33 +35,56 @@ def serialize(program: Any) -> bytes:
     message = framework_pb2.ProgramDesc()
     message.version.version = program.desc._version()
     for index in range(program.desc.num_blocks()):
-        message.blocks.add().MergeFromString(program.desc.block(index).serialize_to_string())
-    return message.SerializeToString()
+        block = message.blocks.add()
+        block.MergeFromString(program.desc.block(index).serialize_to_string())
+        _shorten_call_stacks(block)
+    return message
+
+
+def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
+    for op in block.ops:
+        for attribute in op.attrs:
+            if attribute.name == CALL_STACK:
+                attribute.strings[:] = [source_line(attribute.strings)]
 
 
 def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
-    """Makes `program` the emitted one, in place; variables that remain stay the objects they are.
+    """Makes `program` the emitted one, in place; variables and ops that remain stay the objects they are.
 
+    Ops that were there are copied inside Paddle, and renamed: from bytes, it would read and free all their call stacks.
     Fetching a name that was merged away or released raises from now on, from clones too.
     """
-    source = core.ProgramDesc(emitted.message.SerializeToString())
-    for index, message in enumerate(emitted.message.blocks):
-        _replace_variables(program.block(index), message, source.block(index))
-    for index, message in enumerate(emitted.message.blocks):
-        _replace_ops(program.block(index), message, source.block(index))
+    added = _added(program, emitted)
+    source = core.ProgramDesc(added.SerializeToString())
+    for block, message, new in zip(program.blocks, emitted.message.blocks, added.blocks):
+        _remove_variables(block, {v.name for v in message.vars})
+        for variable in new.vars:
+            _add_variable(block, source.block(block.idx).find_var(variable.name.encode()))
+    sizes = [block.desc.op_size() for block in program.blocks]
+    for block in program.blocks:
+        _append_ops(block, emitted, source.block(block.idx))
+    for block, size in zip(program.blocks, sizes):
+        if emitted.origins[block.idx]:
+            block.desc._remove_op(0, size)
+            _wrap_ops(block, emitted)
     gone = {name: _RELEASED for name in emitted.released}
     _guard(program, {**merged_variables(program), **gone, **emitted.merged})
 
 
-def _replace_variables(block: framework.Block, message: framework_pb2.BlockDesc,
-                       source: core.BlockDesc) -> None:
-    kept = {v.name for v in message.vars}
+def _added(program: framework.Program, emitted: EmittedProgram) -> framework_pb2.ProgramDesc:
+    """What `program` does not have of the emitted one: variables and ops, by block."""
+    added = framework_pb2.ProgramDesc()
+    for old, new, origins in zip(program.blocks, emitted.message.blocks, emitted.origins):
+        block = added.blocks.add(idx=new.idx, parent_idx=new.parent_idx)
+        block.vars.extend(v for v in new.vars if not old.desc.has_var(v.name.encode()))
+        block.ops.extend(op for op, origin in zip(new.ops, origins) if origin is None)
+    return added
+
+
+def _remove_variables(block: framework.Block, kept: Set[str]) -> None:
     for desc in block.desc.all_vars():
         if desc.name() not in kept:
             _remove_variable(block, desc)
-    for name in (v.name for v in message.vars):
-        if not block.desc.has_var(name.encode()):
-            _add_variable(block, source.find_var(name.encode()))
 
 
 def _remove_variable(block: framework.Block, desc: core.VarDesc) -> None:
@@ -81,24 +107,67 @@ def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
     block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
 
 
-def _replace_ops(block: framework.Block, message: framework_pb2.BlockDesc,
-                 source: core.BlockDesc) -> None:
-    block.ops.clear()
-    for variable in block.vars.values():
-        variable.op = None  # the one that makes it, which goes; the new one enters itself
-    if block.desc.op_size():
-        block.desc._remove_op(0, block.desc.op_size())
-    for index, op in enumerate(message.ops):
+def _append_ops(block: framework.Block, emitted: EmittedProgram, added: core.BlockDesc) -> None:
+    """Puts the emitted ops behind those that the block has, of which they may be copies."""
+    origins, new = emitted.origins[block.idx], map(added.op, range(added.op_size()))
+    for op, origin in zip(emitted.message.blocks[block.idx].ops, origins):
         desc = block.desc.append_op()
-        desc.copy_from(source.op(index))
+        if origin is None:
+            desc.copy_from(next(new))
+        else:
+            home, position = emitted.places[origin]
+            desc.copy_from(block.program.block(home).desc.op(position))
+            _rename(desc, op)
+            if origin in emitted.cloned:
+                _set_role(desc, op)
         for attribute in op.attrs:
-            _point_home(desc, attribute, block)
-        block.ops.append(framework.Operator(block=block, desc=desc))
+            if attribute.type in _POINTERS:
+                _point_home(desc, attribute, block)
+
+
+def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    """Gives `desc` the arguments of `op`."""
+    if desc.input_arg_names() != _arguments(op.inputs):
+        for slot in op.inputs:
+            desc.set_input(slot.parameter, list(slot.arguments))
+    if desc.output_arg_names() != _arguments(op.outputs):
+        for name in set(desc.output_names()).difference(slot.parameter for slot in op.outputs):
+            desc.remove_output(name)
+        for slot in op.outputs:
+            desc.set_output(slot.parameter, list(slot.arguments))
+
+
+def _arguments(slots: Iterable[framework_pb2.OpDesc.Var]) -> List[str]:
+    return [name for slot in slots for name in slot.arguments]
+
+
+def _set_role(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    for attribute in op.attrs:
+        if attribute.name == ROLE:
+            desc._set_int32_attr(ROLE, attribute.i)
+
+
+def _wrap_ops(block: framework.Block, emitted: EmittedProgram) -> None:
+    """Gives the ops of the block, whose descs are new, their objects: those that they had, or new ones."""
+    for variable in block.vars.values():
+        variable.op = None  # the one that makes it
+    had = dict(enumerate(block.ops))
+    block.ops.clear()
+    for index, origin in enumerate(emitted.origins[block.idx]):
+        desc = block.desc.op(index)
+        home, position = emitted.places.get(origin, (block.idx, _NOWHERE))
+        op = had.pop(position, None) if home == block.idx else None
+        if op is None:
+            op = framework.Operator(block=block, desc=desc)
+        op.desc = desc
+        for variable in filter(None, map(block.vars.get, desc.output_arg_names())):
+            variable.op = variable.op or op
+        block.ops.append(op)
 
 
 def _point_home(desc: core.OpDesc, attribute: framework_pb2.OpDesc.Attr,
                 block: framework.Block) -> None:
-    """An attribute that is a block or a variable is a pointer into the program it was copied from."""
+    """An attribute that is a block or a variable is a pointer into the block that it was copied from."""
     kind, name, blocks = attribute.type, attribute.name, block.program.desc
     if kind == framework_pb2.BLOCK:
         desc.set_block_attr(name, blocks.block(attribute.block_idx))

@@ -7,7 +7,7 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from typing import Container, Dict, FrozenSet, List, Optional, Tuple
+from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
@@ -42,8 +42,9 @@ _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
 _Pairs = Tuple[Tuple[int, int], ...]
-_Signature = Tuple[str, Tuple[Tuple[str, int], ...], Tuple[Tuple[str, int], ...], _Pairs, float,
-                   Optional[float], bool]
+_Signature = Tuple[Hashable, ...]
+# Operators of which some facts depend on attributes.
+_BY_ATTRIBUTES = frozenset({*_STATE, 'increment', 'fill_constant', 'sum'})
 
 
 class OpRegistry:
@@ -63,9 +64,11 @@ class OpRegistry:
 
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
         """Facts of the operator in `desc`; positions count its arguments slot by slot."""
-        signature = (desc.type, tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
-                     tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]), _updates(desc),
-                     _adds(desc), _fills(desc), _folds(desc))
+        signature: _Signature = (desc.type,
+                                 tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
+                                 tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
+        if desc.type in _BY_ATTRIBUTES:
+            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc))
         found = self._cache.get(signature)
         if found is None:
             found = self._cache[signature] = self._ask(desc)

@@ -14,14 +14,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import networkx
 from paddle.base import core
+from paddle.base.proto import framework_pb2
 
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
+from transpiler.program_desc.likeness import TENSORS, UNLIKE, likenesses, without_framework
 
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
@@ -33,7 +35,6 @@ VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
 _Declared = Dict[VariableKey, Tuple[int, ...]]
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
-_TENSORS = (core.VarDesc.VarType.LOD_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
 
 
 @dataclass
@@ -44,15 +45,15 @@ class _Probe:
     failed: FrozenSet[Tuple[int, int]]  # (block, op)
 
 
-def infer_shapes(serialized: bytes) -> Shapes:
+def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
     """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
 
     A name that is written more than once has the largest of its shapes.
     """
-    program = core.ProgramDesc(serialized)
-    declared = _declared(program)
-    seeds = _open_inputs(program, declared)
-    prober = _Prober(program, declared)
+    message = without_framework(program)
+    declared = _declared(message)
+    seeds = _open_inputs(message, declared)
+    prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
     rows = _row_symbols(prober.steps)
     if not seeds:
         probe = prober.probe({}, {}, {})
@@ -94,36 +95,39 @@ def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
     return {s: _PROBE * (2 if s == symbol else 1) for s in symbols}
 
 
-def _tensor_variables(block: core.BlockDesc) -> List[core.VarDesc]:
-    return [v for v in block.all_vars() if v.type() in _TENSORS]
+def _tensor_variables(block: framework_pb2.BlockDesc) -> List[framework_pb2.VarDesc]:
+    return [v for v in block.vars if v.type.type in TENSORS]
 
 
-def _declared(program: core.ProgramDesc) -> _Declared:
+def _declared(message: framework_pb2.ProgramDesc) -> _Declared:
     return {
-        (i, v.name()): tuple(v.shape()) for i in range(program.num_blocks())
-        for v in _tensor_variables(program.block(i))
+        (block.idx, v.name): _dims(v.type) for block in message.blocks
+        for v in _tensor_variables(block)
     }
 
 
-def _written_names(program: core.ProgramDesc) -> Set[str]:
+def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
+    is_dense = kind.type == framework_pb2.VarType.LOD_TENSOR
+    return tuple(kind.lod_tensor.tensor.dims if is_dense else kind.selected_rows.dims)
+
+
+def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
     names: Set[str] = set()
-    for i in range(program.num_blocks()):
-        block = program.block(i)
-        for j in range(block.op_size()):
-            if block.op(j).type() not in ('feed', 'read', 'share_buffer', 'depend'):
-                names.update(block.op(j).output_arg_names())
+    for op in (op for block in message.blocks for op in block.ops):
+        if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
+            names.update(name for slot in op.outputs for name in slot.arguments)
     return names
 
 
-def _open_inputs(program: core.ProgramDesc, declared: _Declared) -> _Seeds:
+def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Seeds:
     """For each variable that enters from outside with an open dim, a symbol (or None) per dim."""
-    written = _written_names(program)
+    written = _written_names(message)
     seeds = {}
-    for variable in _tensor_variables(program.block(0)):
-        name, shape = variable.name(), declared[(0, variable.name())]
-        if variable.persistable() or name in written or -1 not in shape:
+    for variable in _tensor_variables(message.blocks[0]):
+        name, shape = variable.name, declared[(0, variable.name)]
+        if variable.persistable or name in written or -1 not in shape:
             continue
-        rows = f'{WORDS if variable.lod_level() > 0 else BATCH}({name})'
+        rows = f'{WORDS if variable.type.lod_tensor.lod_level > 0 else BATCH}({name})'
         seeds[name] = [
             None if d != -1 else rows if i == 0 else f'{name}[{i}]' for i, d in enumerate(shape)
         ]
@@ -173,17 +177,32 @@ class _Step(NamedTuple):
     op: core.OpDesc
     kind: str
     inner: Tuple[int, ...]  # blocks that it runs
-    outputs: List[Tuple[VariableKey, core.VarDesc]]
+    touched: List[VariableKey]  # tensors that it names
+    outputs: List[VariableKey]
+    likeness: int
+
+
+class _Result(NamedTuple):
+    """Shapes of an op's outputs; those that they had, if it rejected its operands."""
+
+    shapes: List[Tuple[int, ...]]
+    failed: bool
+
+
+# By likeness, and the shapes of all that an op touches.
+_Results = Dict[Tuple[Hashable, ...], _Result]
 
 
 class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
-    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
-        self._program = program
+    def __init__(self, program: core.ProgramDesc, message: framework_pb2.ProgramDesc,
+                 declared: _Declared) -> None:
         self._declared = declared
-        self._variables: Dict[VariableKey, core.VarDesc] = {}  # all that ops write
-        self.steps = [self._steps_of(i) for i in range(program.num_blocks())]
+        self._message = message
+        self._tensors = _Tensors(program, declared)
+        self._results: _Results = {}
+        self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
 
     def probe(self, seeds: _Seeds, rows: Mapping[str, str], dims: Mapping[str, int]) -> _Probe:
         """`rows` are what `_row_symbols` gives, by other names."""
@@ -191,55 +210,95 @@ class _Prober:
         for name, symbols in seeds.items():
             key = (0, name)
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
-            self._program.block(0).find_var(name.encode()).set_shape(entered[key])
+            self._tensors.set(key, entered[key])
         counts = {table: dims[s] for table, s in rows.items() if s in dims}
-        inference = _Inference(self._program, self.steps, {**self._declared, **entered}, counts)
+        inference = _Inference(self._tensors, self.steps, {
+            **self._declared,
+            **entered
+        }, counts, self._results)
         inference.run(0)
-        for key, variable in self._variables.items():
-            variable.set_shape(self._declared[key])
+        self._tensors.put_back()
         return _Probe({
             **self._declared,
             **entered,
             **inference.largest
         }, frozenset(inference.failed))
 
-    def _steps_of(self, index: int) -> List[_Step]:
-        block = self._program.block(index)
-        ops = map(block.op, range(block.op_size()))
-        return [_Step(op, op.type(), self._blocks_of(op), self._outputs(op, index)) for op in ops]
+    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[_Step]:
+        numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
+        steps = []
+        for j, (desc, number) in enumerate(zip(message.ops, numbers)):
+            outputs = self._tensors_in(desc.outputs, message.idx)
+            steps.append(
+                _Step(block.op(j), desc.type, self._blocks_of(block.op(j)),
+                      self._tensors_in(desc.inputs, message.idx) + outputs, outputs, number))
+        return steps
 
     def _blocks_of(self, op: core.OpDesc) -> Tuple[int, ...]:
-        if self._program.num_blocks() == 1:
+        if len(self._message.blocks) == 1:
             return ()
         return tuple(
             op._block_attr_id(name)
             for name in op.attr_names()
             if op.attr_type(name) == core.AttrType.BLOCK)
 
-    def _outputs(self, op: core.OpDesc, index: int) -> List[Tuple[VariableKey, core.VarDesc]]:
+    def _tensors_in(self, slots: Iterable[framework_pb2.OpDesc.Var],
+                    index: int) -> List[VariableKey]:
         found = []
-        for name in op.output_arg_names():
+        for name in [name for slot in slots for name in slot.arguments]:
             block = index
             while block >= 0 and (block, name) not in self._declared:
-                block = self._program.block(block).parent
+                block = self._message.blocks[block].parent_idx
             if block >= 0:
-                found.append(((block, name), self._variable(block, name)))
+                found.append((block, name))
         return found
 
-    def _variable(self, block: int, name: str) -> core.VarDesc:
-        if (block, name) not in self._variables:
-            self._variables[block, name] = self._program.block(block).find_var(name.encode())
-        return self._variables[block, name]
+
+class _Tensors:
+    """The tensors' shapes inside Paddle, which are only set where it will look at them."""
+
+    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
+        self.program = program
+        self._declared = declared
+        self._changed: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._variables: Dict[VariableKey, core.VarDesc] = {}
+
+    def set(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        if self._changed.get(key, self._declared[key]) != shape:
+            self._changed[key] = shape
+            self._variable(key).set_shape(shape)
+
+    def reset(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        """Sets what an op may have changed before it failed."""
+        self._changed[key] = shape
+        self._variable(key).set_shape(shape)
+
+    def inferred(self, key: VariableKey) -> Tuple[int, ...]:
+        """The shape that an op just has given it."""
+        shape = self._changed[key] = tuple(self._variable(key).shape())
+        return shape
+
+    def put_back(self) -> None:
+        for key in list(self._changed):
+            self.set(key, self._declared[key])
+        self._changed.clear()
+
+    def _variable(self, key: VariableKey) -> core.VarDesc:
+        if key not in self._variables:
+            block, name = key
+            self._variables[key] = self.program.block(block).find_var(name.encode())
+        return self._variables[key]
 
 
 class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
-    def __init__(self, program: core.ProgramDesc, steps: List[List[_Step]], shapes: _Declared,
-                 row_counts: Mapping[str, int]) -> None:
-        self._program = program
+    def __init__(self, tensors: _Tensors, steps: List[List[_Step]], shapes: _Declared,
+                 row_counts: Mapping[str, int], results: _Results) -> None:
+        self._tensors = tensors
         self._steps = steps
         self._row_counts = row_counts  # by rank table
+        self._results = results
         self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
@@ -247,28 +306,47 @@ class _Inference:
         self._contents = KnownContents()
 
     def run(self, index: int) -> None:
-        block = self._program.block(index)
+        block = self._tensors.program.block(index)
         for j, step in enumerate(self._steps[index]):
             for inner in step.inner:
                 self.run(inner)
             if step.kind == 'share_buffer':  # shares memory; says nothing of shapes
                 continue
-            try:
-                step.op.infer_shape(block)
-            except Exception:  # the op rejects the probe: what was declared is all that is known
+            result = self._result(step, block)
+            if result.failed:
                 self.failed.add((index, j))
-                for key, variable in step.outputs:
-                    variable.set_shape(self._shapes[key])
-            if step.kind in CONTENT_KINDS or self._contents.any_known:
-                self._contents.follow(step.op, step.kind, block)
-            if step.kind == 'rnn':
-                _set_rnn_reserve(step.op, block)
-            elif self._row_counts:
-                self._set_sequence_rows(step.op, step.kind, block)
-            for key, variable in step.outputs:
-                shape = self._shapes[key] = tuple(variable.shape())
+            for key, shape in zip(step.outputs, result.shapes):
+                self._shapes[key] = shape
                 if shape != self.largest.setdefault(key, shape):
                     self._note_another(key, shape)
+
+    def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
+        """What Paddle infers, or has inferred of an op like this one from such shapes."""
+        if (step.likeness == UNLIKE or self._row_counts or
+                self._contents.knows_any([name for _, name in step.touched])):
+            return self._infer(step, block)
+        found = (step.likeness, *[self._shapes[key] for key in step.touched])
+        if found not in self._results:
+            self._results[found] = self._infer(step, block)
+        return self._results[found]
+
+    def _infer(self, step: _Step, block: core.BlockDesc) -> _Result:
+        for key in step.touched:
+            self._tensors.set(key, self._shapes[key])
+        failed = False
+        try:
+            step.op.infer_shape(block)
+        except Exception:  # the op rejects the probe: what was declared is all that is known
+            failed = True
+            for key in step.outputs:
+                self._tensors.reset(key, self._shapes[key])
+        if step.kind in CONTENT_KINDS or self._contents.any_known:
+            self._contents.follow(step.op, step.kind, block)
+        if step.kind == 'rnn':
+            _set_rnn_reserve(step.op, block)
+        elif self._row_counts:
+            self._set_sequence_rows(step.op, step.kind, block)
+        return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
 
     def _set_sequence_rows(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
         """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""

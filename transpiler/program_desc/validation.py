@@ -9,14 +9,13 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import MergedVariableError, UnknownVariableError, VerificationError
 from transpiler.program_desc.emitter import ADDED_KINDS, EmittedProgram
-from transpiler.program_desc.importer import ImportedProgram, import_program, parse
+from transpiler.program_desc.importer import ImportedProgram, import_message, parse
 from transpiler.verify import verify
 
 
-def check_names(serialized: bytes, fetched: FrozenSet[str], skipped: FrozenSet[str],
-                merged: Mapping[str, str]) -> None:
+def check_names(message: framework_pb2.ProgramDesc, fetched: FrozenSet[str],
+                skipped: FrozenSet[str], merged: Mapping[str, str]) -> None:
     """Raises for a name to fetch or to skip that the program does not have, or has no more."""
-    message = parse(serialized)
     main = {v.name for v in message.blocks[0].vars}
     everywhere = {v.name for block in message.blocks for v in block.vars}
     for argument, names, known in (('fetch_list', fetched, main), ('skip_opt_set', skipped,
@@ -35,7 +34,7 @@ def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
     """Raises VerificationError unless the message, read again from its bytes, is proved equal."""
     fetched = [v.name for v in program.graph.values if v.fetched]
     # What is proved does not depend on the shapes of the new program, nor on who made its ops.
-    again = import_program(emitted.message.SerializeToString(),
+    again = import_message(parse(emitted.message.SerializeToString()),
                            fetched,
                            infer=lambda _: {},
                            labels=False)

@@ -46,7 +46,7 @@ def memory_greedy(problem: Problem) -> Order:
 
 def allocate_late(problem: Problem) -> Order:
     """Every op as close before its first reader as it can be: `release_early`, seen backwards in time."""
-    return backwards(release_early, problem)
+    return problem.once('allocate late', lambda: backwards(release_early, problem))
 
 
 def greedy_from_the_end(problem: Problem) -> Order:
@@ -170,23 +170,21 @@ class _CostHeap:
         return order
 
     def _run(self, op: int) -> None:
-        born = [c for c in self._problem.touches[op] if not self._simulator.exists[c]]
-        self._simulator.run(op)
-        for other in self._problem.after[op]:
-            self._missing[other] -= 1
-            if not self._missing[other]:
-                self._offer(other)
-        for cell in self._problem.touches[op]:
+        problem, remaining, missing = self._problem, self._simulator.remaining, self._missing
+        changed = []
+        for cell in self._simulator.touch(op):
+            changed += problem.users[cell]
+        for cell in problem.touches[op]:
             self._left[cell] -= op
-            if self._simulator.remaining[cell] == 1:
-                self._renew(self._left[cell])
-        for cell in born:
-            for other in self._problem.users[cell]:
-                self._renew(other)
-
-    def _renew(self, op: int) -> None:
-        if op in self._entry:
-            self._offer(op)
+            if remaining[cell] == 1:
+                changed.append(self._left[cell])
+        offered = {other for other in changed if other in self._entry}
+        for other in problem.after[op]:
+            missing[other] -= 1
+            if not missing[other]:
+                offered.add(other)
+        for other in offered:
+            self._offer(other)
 
     def _offer(self, op: int) -> None:
         entry = (*self._rank(*self._simulator.cost(op)), op)

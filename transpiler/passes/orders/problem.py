@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
 
 from transpiler.analysis.dependences import dependences, successors
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, RegionKind
 
+T = TypeVar('T')
 Order = List[int]  # indices of ops, each once, all dependences kept
 
 
@@ -35,6 +36,7 @@ class Problem:
     collects: List[int]
     after: List[List[int]] = field(init=False)
     users: List[List[int]] = field(init=False)  # by cell: the ops that touch it
+    _known: Dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.after = successors(self.before)
@@ -45,6 +47,12 @@ class Problem:
 
     def __len__(self) -> int:
         return len(self.before)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What several ask for: it is made for the first of them."""
+        if name not in self._known:
+            self._known[name] = make()
+        return self._known[name]
 
     def renumbered(self, order: Sequence[int]) -> Problem:
         """The same problem with `order` as the given one."""
@@ -61,6 +69,9 @@ class Problem:
 
         Exact but for what shares an allocation: a pair is only kept as (result, operand).
         """
+        return self.once('mirrored', self._mirrored)
+
+    def _mirrored(self) -> Problem:
         last = len(self) - 1
         turn = lambda rows: list(reversed(rows))
         return replace(self,
@@ -147,13 +158,15 @@ class _Builder:
 
     def _touches(self) -> List[Tuple[int, ...]]:
         found: List[Dict[int, None]] = [{} for _ in self._region.ops]
-        positions = Positions(self._graph)
+        positions, values, region = Positions(self._graph), self._graph.values, self._region.id
         for op in self._graph.walk():
             for value in self._touched(op):
-                cell = self._cell.get(self._graph.values[value].storage)
-                if cell is None or self._graph.values[value].region != self._region.id:
+                facts = values[value]
+                cell = self._cell.get(facts.storage)
+                if cell is None or facts.region != region:
                     continue
-                at, kept = positions.seen_from(op, self._region.id)
+                at, kept = ((positions.of[op.id],
+                             False) if op.region == region else positions.seen_from(op, region))
                 if at > self._timeline.lifetimes.emptied_at(value):
                     continue
                 if kept:
@@ -162,10 +175,9 @@ class _Builder:
                     found[at][cell] = None
         return [tuple(cells) for cells in found]
 
-    def _touched(self, op: Op) -> Iterator[int]:
-        yield from op.writes()
-        yield from op.data_reads()
-        yield from (v for v in op.shape_reads() if self._graph.values[v].region != op.region)
+    def _touched(self, op: Op) -> Tuple[int, ...]:
+        outside = [v for v in op.shape_reads() if self._graph.values[v].region != op.region]
+        return (*op.writes(), *op.data_reads(), *outside)
 
     def _mark_ends(self) -> None:
         for value in self._graph.values:
@@ -202,6 +214,8 @@ class _Builder:
 
     def _transient(self, op: Op, inner_peaks: Dict[int, int]) -> int:
         most = 0
+        if not op.regions:
+            return most
         for region in map(self._graph.regions.__getitem__, op.regions):
             earlier = self._timeline.evaluate(region.trips) - 1 if region.keeps_scopes else 0
             most = max(most, earlier * self._kept_bytes(region.id) + inner_peaks[region.id])

@@ -19,13 +19,14 @@ class Simulator:
 
     def cost(self, op: int) -> Tuple[int, int]:
         """Bytes that running `op` now adds while it runs, and those that it adds for good (often below zero)."""
-        problem = self._problem
+        problem, exists, remaining = self._problem, self.exists, self.remaining
+        sizes, to_end = problem.sizes, problem.to_end
         starts = ends = 0
         for cell in problem.touches[op]:
-            if not self.exists[cell]:
-                starts += problem.sizes[cell]
-            if self.remaining[cell] == 1 and not problem.to_end[cell]:
-                ends += problem.sizes[cell]
+            if not exists[cell]:
+                starts += sizes[cell]
+            if remaining[cell] == 1 and not to_end[cell]:
+                ends += sizes[cell]
         if problem.pairs[op]:
             shared = self._shared(op)
             starts, ends = starts - shared, ends - shared
@@ -34,11 +35,21 @@ class Simulator:
 
     def run(self, op: int) -> None:
         during, added = self.cost(op)
-        self.peak = max(self.peak, self.live + during)
+        if self.live + during > self.peak:
+            self.peak = self.live + during
         self.live += added
+        self.touch(op)
+
+    def touch(self, op: int) -> List[int]:
+        """As `run`, without counting. Returns the cells that come into being."""
+        exists, remaining = self.exists, self.remaining
+        born: List[int] = []
         for cell in self._problem.touches[op]:
-            self.exists[cell] = True
-            self.remaining[cell] -= 1
+            remaining[cell] -= 1
+            if not exists[cell]:
+                exists[cell] = True
+                born.append(cell)
+        return born
 
     def _shared(self, op: int) -> int:
         """Bytes of results that take over the allocation of an operand at `op`."""

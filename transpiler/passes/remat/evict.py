@@ -86,13 +86,14 @@ class _Simulation:
         if runs.count(-1) > len(born):
             self._rebuild([c for c in touched if current[c] < 0 and c not in born])
         needed, dying = turns.needed[at], turns.dying[at]
-        kept = [c for c in dying if self._stays[c]]
+        kept = [c for c in dying if self._stays[c]] if dying else ()
         if kept:
             dying = [c for c in dying if c not in kept]
             needed += self._shared(at, turns.dying[at], born) - self._shared(at, dying, born)
         if self._live + needed > self._how.limit:
             self._make_room(needed)
-        self._highest = max(self._highest, self._live + needed)
+        if self._live + needed > self._highest:
+            self._highest = self._live + needed
         for cell in born:
             current[cell] = cell
             self._live += self._sizes[cell]
@@ -105,16 +106,17 @@ class _Simulation:
         self._take_turns(at)
 
     def _take_turns(self, at: int) -> None:
+        dropped, needed_by, candidates = self._how.dropped, self._needed_by, self._candidates
         for cell, following, rate in self._turns.turns[at]:
             self._following[cell] = following
             if following == NEVER:
                 continue
-            if cell in self._how.dropped and at < self._problem.boundary and self._may_go(cell):
+            if cell in dropped and at < self._problem.boundary and self._may_go(cell):
                 self._drop(cell, *self._closure(cell))
-            elif self._needed_by[cell] < following:
+            elif needed_by[cell] < following:
                 self._offer(cell)
             else:
-                heapq.heappush(self._candidates, (rate, cell))
+                heapq.heappush(candidates, (rate, cell))
 
     def _shared(self, op: int, dying: Iterable[int], born: Iterable[int]) -> int:
         pairs = self._problem.memory.pairs[op]
