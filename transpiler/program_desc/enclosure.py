@@ -97,7 +97,7 @@ def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
 
 
 def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],
-               scope: str) -> framework_pb2.OpDesc:
+              scope: str) -> framework_pb2.OpDesc:
     """The op of `parent` that runs block `inner`, which reads the variables `outside` of it, or writes them."""
     parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
     op = framework_pb2.OpDesc(type='conditional_block_infer')
@@ -112,9 +112,10 @@ def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], wr
 
 def _run_always(program: framework_pb2.ProgramDesc,
                 block: framework_pb2.BlockDesc) -> List[framework_pb2.BlockDesc]:
-    """The blocks that ops of `block` run under the condition that is always true: those of parts."""
+    """The blocks that ops of `block` run under the condition that is always true: those that run for each part."""
     found = [op for op in block.ops if CONDITION in _names([op])]
-    return [program.blocks[a.block_idx] for op in found for a in op.attrs if a.name == _BLOCK]
+    indices = [a.block_idx for op in found for a in op.attrs if a.name == _BLOCK]
+    return [program.blocks[i] for i in dict.fromkeys(indices)]
 
 
 def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc) -> None:

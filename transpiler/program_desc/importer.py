@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
@@ -20,6 +21,7 @@ _VarType = framework_pb2.VarType
 EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
+_RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -102,6 +104,8 @@ class _Importer:
         self._regions: Dict[int, int] = {}
         self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
         self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
+        self._runs = Counter(b for block in message.blocks for op in block.ops
+                             if op.type == _RUNS_PARTS for b in _attributes(op).blocks)
 
     def run(self) -> ImportedProgram:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
@@ -164,7 +168,9 @@ class _Importer:
         op.label = _source_line(found.callstack) if self._labels else ''
         op.backward = bool(found.role & _BACKWARD_OR_OPTIMIZER)
         for block in found.blocks:
-            if block not in self._regions:
+            self._runs[block] -= 1
+            # Of the ops that run one block for one part after the other, the last finds what all others left.
+            if block not in self._regions and self._runs[block] <= 0:
                 op.regions += (self._import_region(op, desc, block, region),)
 
     def _import_region(self, op: Op, desc: framework_pb2.OpDesc, block: int, parent: Region) -> int:

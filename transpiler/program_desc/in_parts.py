@@ -1,24 +1,24 @@
 """Chains of operators whose rows are independent, run once for each part of the rows.
 
-Each part is a block of its own: it cuts its rows out of what the chain reads, runs the chain, and hands out its rows of
-the results; what it made in between is freed before the next part starts. The parts call their variables alike, since
-oneDNN keeps a copy of a weight for each name of an input that it meets.
+The chain becomes a block that is run for one part after the other: it cuts the rows of the part out of what the chain reads,
+and what it makes is freed before the next part starts, but for its rows of the results. All parts run the same block: a
+predictor keeps some 70 kB for each op of a program, and oneDNN a copy of a weight for each name of an input it meets.
 
-Where parts begin is computed as the program runs, from the number of rows that there are: with n rows, `parts` times
-ceil(n / parts) of them. Of few rows the last parts repeat the last row, because most kernels refuse tensors of none; what
-is too much stands at the end and is cut off.
+Where parts begin is computed as the program runs, from the number of rows that there are: each of n rows has
+ceil(n / parts). Of few rows the last parts repeat the last row, because most kernels refuse tensors without rows, and
+nothing of what they make is kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, List, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.program_desc.enclosure import run_block, written_by
 from transpiler.program_desc.importer import is_release
-from transpiler.program_desc.part_names import joined, part_of, result_of
+from transpiler.program_desc.part_names import part_of, result_of
 
 _PREFIX = 'transpiler.rows'
 _SCOPE = 'transpiler.part'
@@ -68,43 +68,55 @@ def _detached(ops: Iterable[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]
     return [framework_pb2.OpDesc.FromString(op.SerializeToString()) for op in ops]
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Names of vectors with a number for each part: where it begins and ends, and the rows left from there on.
+
+    The last part may end behind the last row, so ends are bounds, and so are the rows left.
+    """
+
+    starts: str
+    ends: str
+    left: str
+
+
 class _Bounds:
-    """The ops that compute where parts begin and end, and the names of the results."""
+    """The ops that compute where parts begin and end."""
 
     def __init__(self, block: framework_pb2.BlockDesc) -> None:
         self._block = block
-        self._known: Dict[Tuple[str, int], Tuple[List[str], List[str]]] = {}
+        self._known: Dict[Tuple[str, int], _Parts] = {}
         self._rows: Dict[str, str] = {}
         self.ops: List[framework_pb2.OpDesc] = []
 
-    def rows(self, source: str) -> str:
-        """The name of the number of rows of `source`."""
-        if source not in self._rows:
-            name = f'{_PREFIX}.{source}'
-            rank = next(
-                len(v.type.lod_tensor.tensor.dims) for v in self._block.vars if v.name == source)
-            self._add('shape', {'Input': [source]}, f'{name}.shape', rank)
-            cut = {'axes': [0], 'starts': [0], 'ends': [1], 'infer_flags': [1]}
-            self._add('slice', {'Input': [f'{name}.shape']}, name, 1, **cut)
-            self._rows[source] = name
-        return self._rows[source]
-
-    def of(self, source: str, parts: int) -> Tuple[List[str], List[str]]:
-        """The names of where each part begins, and of where each ends; the last may end behind the last row."""
+    def of(self, source: str, parts: int) -> _Parts:
+        """The parts of as many rows as `source` has."""
         key = source, parts
         if key not in self._known:
-            rows = self.rows(source)
+            rows = self._count(source)
             name = f'{rows}.{parts}'
             numbers = self._constant(f'{name}.numbers', list(range(parts)))
             count = self._constant(f'{name}.count', [parts])
+            none = self._constant(f'{name}.none', [0])
             last = self._shifted(rows, f'{name}.last', -1)
             more = self._shifted(rows, f'{name}.more', parts - 1)
             size = self._binary('floordiv', more, count, f'{name}.size', 1)
             begins = self._binary('mul', numbers, size, f'{name}.begins', parts)
-            starts = self._binary('min', begins, last, f'{name}.starts', parts)
-            ends = self._binary('add', begins, size, f'{name}.ends', parts)
-            self._known[key] = self._each(starts, parts), self._each(ends, parts)
+            behind = self._binary('sub', rows, begins, f'{name}.behind', parts)
+            self._known[key] = _Parts(self._binary('min', begins, last, f'{name}.starts', parts),
+                                      self._binary('add', begins, size, f'{name}.ends', parts),
+                                      self._binary('max', behind, none, f'{name}.left', parts))
         return self._known[key]
+
+    def _count(self, source: str) -> str:
+        """The name of the number of rows of `source`."""
+        if source not in self._rows:
+            name = self._rows[source] = f'{_PREFIX}.{source}'
+            rank = next(
+                len(v.type.lod_tensor.tensor.dims) for v in self._block.vars if v.name == source)
+            self._add('shape', {'Input': [source]}, f'{name}.shape', rank)
+            self.ops.append(_element(f'{name}.shape', 0, _declare_integers(self._block, name, 1)))
+        return self._rows[source]
 
     def _constant(self, name: str, values: List[int]) -> str:
         return self._add('assign_value', {},
@@ -120,13 +132,6 @@ class _Bounds:
     def _binary(self, kind: str, x: str, y: str, name: str, length: int) -> str:
         return self._add(f'elementwise_{kind}', {'X': [x], 'Y': [y]}, name, length, axis=-1)
 
-    def _each(self, source: str, parts: int) -> List[str]:
-        names = [f'{source}.{part}' for part in range(parts)]
-        for name in names:
-            _declare_integers(self._block, name, 1)
-        self.ops.append(make_op('split', {'X': [source]}, {'Out': names}, num=parts, axis=0))
-        return names
-
     def _add(self, kind: str, inputs: Dict[str, List[str]], name: str, length: int,
              **attributes: object) -> str:
         _declare_integers(self._block, name, length)
@@ -134,11 +139,21 @@ class _Bounds:
         return name
 
 
-def _declare_integers(block: framework_pb2.BlockDesc, name: str, length: int) -> None:
+def _element(vector: str, index: int, name: str) -> framework_pb2.OpDesc:
+    """The op that makes `name` one number of `vector`."""
+    return make_op('slice', {'Input': [vector]}, {'Out': [name]},
+                   axes=[0],
+                   starts=[index],
+                   ends=[index + 1],
+                   infer_flags=[1])
+
+
+def _declare_integers(block: framework_pb2.BlockDesc, name: str, length: int) -> str:
     variable = block.vars.add(name=name)
     variable.type.type = framework_pb2.VarType.LOD_TENSOR
     variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.INT32
     variable.type.lod_tensor.tensor.dims.append(length)
+    return name
 
 
 class _Splitter:
@@ -151,63 +166,61 @@ class _Splitter:
         self._chain = chain
         self._bounds = bounds
         self._index = index
+        self._parts = chain.parts
+        self._start, self._end, self._left = (_declare_integers(
+            self._block, f'{_PREFIX}.{index}.{name}', 1) for name in ('start', 'end', 'left'))
         self._variables = {v.name: v for v in self._block.vars}
 
     def split(self, chain: List[framework_pb2.OpDesc],
               others: List[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]:
-        """The ops that take the place of those of `chain`."""
+        """The ops that take the place of those of `chain`; `others` are all others of the main block."""
         made = {n for n in written_by(chain) if not self._variables[n].persistable}
-        read = {n for op in self._all(others) for s in op.inputs for n in s.arguments}
+        inner = [op for block in self._program.blocks[1:] for op in block.ops]
+        read = {n for op in [*others, *inner] for s in op.inputs for n in s.arguments}
         handed_out = [n for op in chain for n in key_of(op) if n in made & read]
-        ops = [self._part(part, chain, made, handed_out) for part in range(self._chain.parts)]
+        block = self._body(chain, made, handed_out)
+        ops = [op for part in range(self._parts) for op in self._part(part, block, handed_out)]
         for name in handed_out:
-            maker = next(op for op in chain if name in key_of(op))
-            ops += self._join(name, maker)
+            results = [result_of(name, part, self._parts) for part in range(self._parts)]
+            ops.append(make_op('concat', {'X': results}, {'Out': [name]}, axis=0))
         self._undeclare(made - set(handed_out))
         return ops
 
-    def _all(self, ops: List[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]:
-        return ops + [op for block in self._program.blocks[1:] for op in block.ops]
-
-    def _part(self, part: int, chain: List[framework_pb2.OpDesc], made: set,
-              handed_out: List[str]) -> framework_pb2.OpDesc:
-        """The op that runs one part, in a new block."""
-        parts = self._chain.parts
+    def _body(self, chain: List[framework_pb2.OpDesc], made: Set[str],
+              handed_out: List[str]) -> framework_pb2.BlockDesc:
+        """The block that all parts run."""
         block = self._program.blocks.add(idx=len(self._program.blocks), parent_idx=0)
-        names = {n: part_of(n, parts) for n in made | self._chain.sliced}
-        names.update({n: result_of(n, part, parts) for n in handed_out})
-        for name in handed_out:
-            self._declare(self._block, name, names[name])
-        for name in sorted(set(names) - set(handed_out)):
-            self._declare(block, name, names[name])
-        sliced = set()
+        names = {n: part_of(n, self._parts) for n in made | self._chain.sliced}
+        for name in sorted(names):
+            self._declare(self._block if name in handed_out else block, name, names[name])
+        sliced: Set[str] = set()
         for op in chain:
             wanted = [n for s in op.inputs for n in s.arguments if n in self._chain.sliced]
             for name in (n for n in dict.fromkeys(wanted) if n not in sliced):
                 sliced.add(name)
-                block.ops.append(self._slice(name, names[name], part, _uses_onednn(op)))
+                inputs = {'Input': [name], 'StartsTensor': [self._start], 'EndsTensor': [self._end]}
+                block.ops.append(_slice_rows(inputs, names[name], -1, _uses_onednn(op)))
             block.ops.append(_renamed(op, names))
+        return block
+
+    def _part(self, part: int, block: framework_pb2.BlockDesc,
+              handed_out: List[str]) -> Iterator[framework_pb2.OpDesc]:
+        """Runs the body on one part, and copies what it hands out before the next part writes there."""
+        bounds = self._bounds.of(self._chain.rows_of, self._parts)
+        for vector, name in ((bounds.starts, self._start), (bounds.ends, self._end),
+                             (bounds.left, self._left)):
+            yield _element(vector, part, name)
         inside = {v.name for v in block.vars}
         outside = {n for op in block.ops for s in op.inputs for n in s.arguments} - inside
-        outside.update(names[n] for n in handed_out)
-        return run_block(self._block, block.idx, outside, written_by(block.ops),
-                         f'{_SCOPE}.{self._index}.{part}')
-
-    def _slice(self, name: str, result: str, part: int, onednn: bool) -> framework_pb2.OpDesc:
-        starts, ends = self._bounds.of(self._chain.rows_of, self._chain.parts)
-        inputs = {'Input': [name], 'StartsTensor': [starts[part]], 'EndsTensor': [ends[part]]}
-        return _slice_rows(inputs, result, -1, onednn)
-
-    def _join(self, name: str, maker: framework_pb2.OpDesc) -> List[framework_pb2.OpDesc]:
-        """The rows of all parts, and of these as many as there are."""
-        onednn = _uses_onednn(maker)
-        parts = [result_of(name, part, self._chain.parts) for part in range(self._chain.parts)]
-        self._declare(self._block, name, joined(name))
-        inputs = {'Input': [joined(name)], 'EndsTensor': [self._bounds.rows(self._chain.rows_of)]}
-        return [
-            make_op('concat', {'X': parts}, {'Out': [joined(name)]}, axis=0, use_mkldnn=onednn),
-            _slice_rows(inputs, name, 0, onednn)
-        ]
+        outside.update(part_of(n, self._parts) for n in handed_out)
+        yield run_block(self._block, block.idx, outside, written_by(block.ops),
+                        f'{_SCOPE}.{self._index}.{part}')
+        for name in handed_out:
+            result = result_of(name, part, self._parts)
+            self._declare(self._block, name, result)
+            # A kernel of oneDNN refuses to cut out nothing, which is what a part without rows of its own hands out.
+            inputs = {'Input': [part_of(name, self._parts)], 'EndsTensor': [self._left]}
+            yield _slice_rows(inputs, result, 0, onednn=False)
 
     def _declare(self, block: framework_pb2.BlockDesc, name: str, new: str) -> None:
         variable = block.vars.add()
@@ -218,7 +231,7 @@ class _Splitter:
         if dims:
             dims[0] = -1
 
-    def _undeclare(self, names: set) -> None:
+    def _undeclare(self, names: Set[str]) -> None:
         kept = [
             framework_pb2.VarDesc.FromString(v.SerializeToString())
             for v in self._block.vars
