@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass, replace
+from typing import (Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.windows import Window, Windows
+from transpiler.errors import InvalidProgramError
 from transpiler.ir import Size, Value, ValueKind
 from transpiler.ir.symbols import is_batch
 from transpiler.program_desc.importer import ImportedProgram
 from transpiler.program_desc.in_parts import Chain, key_of, run_in_parts
 from transpiler.program_desc.inputs import held_name
-from transpiler.program_desc.row_wise import Shape, row_operands
+from transpiler.program_desc.row_wise import Shape, is_row_wise_kind, row_operands
 
 _PARTS = (2, 4, 8)
 _INNER = 1  # the block that enclosing makes
@@ -24,10 +27,19 @@ _WORTH_MORE_PARTS = 0.8
 _MOST_CHAINS = 16
 _MOST_PROBES = 10
 
+# What the blocks around an operator take, each time that it runs (2.6.2, one thread); more than two parts may take
+# this share of the time that their operators take by the cost model.
+_SECONDS_A_RUN = 50e-6
+_MOST_EXTRA_TIME = 0.5
+
 Message = framework_pb2.ProgramDesc
 Measured = Tuple[ImportedProgram, Timeline]  # a program when enclosed
 # What of a program differs if these chains run in parts, if anything does.
-Probe = Callable[[Sequence[Chain]], Optional[str]]
+Differs = Callable[[Sequence[Chain]], Optional[str]]
+_Found = Tuple[Window, int, Size]  # with the number of parts, and of rows
+_PROOF = (
+    'That their parts give the same bytes was tried on this machine with one thread, at this batch '
+    'size; on another kind of machine, `check` repeats that.')
 
 
 @dataclass(frozen=True)
@@ -37,51 +49,48 @@ class Split:
     chains: Tuple[Chain, ...] = ()
     refused: Tuple[str, ...] = ()
 
-
-@dataclass
-class _Refusals:
-    """Operators that gave other bytes in so many parts, by kind, attributes and shapes."""
-
-    known: Set[Tuple[str, int]] = field(default_factory=set)
-    reasons: List[str] = field(default_factory=list)
-
-    def allow(self, signature: str, parts: int) -> bool:
-        return not any(s == signature and parts >= fewest for s, fewest in self.known)
+    def __str__(self) -> str:
+        run = [
+            f'{len(c.ops)} operators from {c.ops[0][0]} to {c.ops[-1][0]} in {c.parts} parts'
+            for c in self.chains
+        ]
+        done = f'Run in parts: {"; ".join(run)}. {_PROOF}' if run else 'Nothing is run in parts.'
+        return ' '.join([done, *(f'Not in parts: {reason}.' for reason in self.refused)])
 
 
-def split(message: Message, measure: Callable[[Message], Measured], probe: Probe,
-          batch_size: int) -> Split:
+def split(message: Message, measure: Callable[[Message], Measured], differs: Differs) -> Split:
     """Chains of `message` that lower its predicted peak and give the same bytes in parts.
 
     Args:
         message: the program before it is enclosed.
         measure: what becomes of a program by enclosing it.
-        probe: runs the chains.
-        batch_size: no chain has more parts.
+        differs: runs the chains on this machine.
     """
-    refusals = _Refusals()
-    search = _Search(message, measure, [p for p in _PARTS if p <= batch_size], refusals)
+    search = _Search(message, measure)
     for _ in range(_MOST_PROBES):
         chains = search.run()
-        different = probe(chains) if chains else None
+        try:
+            different = differs(chains) if chains else None
+        except InvalidProgramError as error:
+            return Split((), (f'it cannot be tried: {error}',))
         if different is None:
             left = [search.stopped_at] if search.stopped_at else []
-            return Split(tuple(chains), (*refusals.reasons, *left))
+            return Split(tuple(chains), (*search.reasons, *left))
         search.refuse(different, chains)
-    return Split((), (*refusals.reasons, 'nothing is run in parts: too many operators differ'))
+    return Split((), (*search.reasons, 'too many operators differ'))
 
 
 class _Search:
     """The greedy choice, again after each refusal."""
 
-    def __init__(self, message: Message, measure: Callable[[Message], Measured],
-                 parts: Sequence[int], refusals: _Refusals) -> None:
+    def __init__(self, message: Message, measure: Callable[[Message], Measured]) -> None:
         self._message = message
         self._measure = measure
-        self._parts = parts
-        self._refusals = refusals
         self._given = measure(message)
         self._shapes = _RowView(self._given[0]).shapes
+        self._differing: Set[Tuple[str,
+                                   int]] = set()  # signatures of operators, and numbers of parts
+        self.reasons: List[str] = []
         self.stopped_at = ''
 
     def run(self) -> List[Chain]:
@@ -89,15 +98,17 @@ class _Search:
         chains: List[Chain] = []
         program, timeline = self._given
         lowest, kept = timeline.peak_bytes, 0
+        self.stopped_at = ''
         while len(chains) < _MOST_CHAINS:
-            found = self._best(program, timeline)
+            view = _RowView(program)
+            found = self._best(view, timeline)
             if found is None:
+                self.stopped_at = view.why_whole(timeline.peak.op)
                 break
             chains.append(found)
             program, timeline = self._measure(run_in_parts(self._message, chains))
             if timeline.peak_bytes <= _WORTH * lowest:
                 lowest, kept = timeline.peak_bytes, len(chains)
-        self.stopped_at = _where(program, timeline)
         return chains[:kept]
 
     def refuse(self, name: str, chains: Sequence[Chain]) -> None:
@@ -108,41 +119,46 @@ class _Search:
         before = [c for c in chains if order[c.ops[0]] <= at] or list(chains)
         chain = max(before, key=lambda c: order[c.ops[0]])
         culprit = ops[min(at, order[chain.ops[-1]])]
-        self._refusals.known.add((_signature(culprit, self._shapes), chain.parts))
-        self._refusals.reasons.append(f'{ops[at].type} that makes {name}: other bytes if '
-                                      f'{culprit.type} runs in {chain.parts} parts')
+        self._differing.add((_signature(culprit, self._shapes), chain.parts))
+        self.reasons.append(
+            f'{culprit.type} that makes {key_of(culprit)[0]}, as {chain.parts} parts of '
+            f'it give other bytes' + (f' in {name}' if at > order[key_of(culprit)] else ''))
 
-    def _best(self, program: ImportedProgram, timeline: Timeline) -> Optional[Chain]:
+    def _best(self, view: _RowView, timeline: Timeline) -> Optional[Chain]:
         """The split that brings most at the peak, in few parts."""
-        view = _RowView(program)
         enough = _WORTH * timeline.peak_bytes
-        found = [(w, parts, rows)
-                 for rows in view.sources
-                 for parts in self._parts
-                 for w in self._windows(view, timeline, rows, parts)
-                 if w.inside <= enough]
-        if not found:
-            return None
-        if all(w.peak > enough for w, _, _ in found):  # another peak is as high: it is the next one's turn
-            found = [(Window(w.first, w.last, w.inside, w.inside), p, r) for w, p, r in found]
-        least = {p: min(w.peak for w, q, _ in found if q == p) for _, p, _ in found}
-        chosen = min(least)
-        for parts in sorted(least):
-            if least[parts] <= _WORTH_MORE_PARTS * least[chosen]:
-                chosen = parts
-        window, parts, rows = min((f for f in found if f[1] == chosen),
-                                  key=lambda f: (f[0].peak, f[0].last - f[0].first))
-        return view.chain(window, parts, rows)
+        found = [f for f in self._all(view, timeline) if f[0].inside <= enough]
+        if all(window.peak > enough for window, _, _ in found):
+            # Another peak is as high: its turn is next.
+            found = [(replace(w, peak=w.inside), p, rows) for w, p, rows in found]
+        chosen: Optional[_Found] = None
+        for parts in sorted({p for _, p, _ in found}):
+            best = min((f for f in found if f[1] == parts),
+                       key=lambda f: (f[0].peak, f[0].last - f[0].first))
+            if chosen is None or (best[0].peak <= _WORTH_MORE_PARTS * chosen[0].peak and
+                                  view.is_quick(best[0], parts, timeline)):
+                chosen = best
+        return view.chain(*chosen) if chosen else None
 
-    def _windows(self, view: _RowView, timeline: Timeline, rows: Size,
-                 parts: int) -> Iterator[Window]:
-        ops = {
-            position: op for position, op in view.row_wise(rows).items()
-            if self._refusals.allow(_signature(op.desc, view.shapes), parts)
-        }
-        return Windows(view.program.graph, timeline, view.region, parts,
-                       {p: op.sliced for p, op in ops.items()},
-                       {p: op.shared for p, op in ops.items()}).around_peak()
+    def _all(self, view: _RowView, timeline: Timeline) -> Iterator[_Found]:
+        """Windows around the peak."""
+        for rows in view.sources:
+            ops = view.row_wise(rows)
+            for parts in (p for p in _PARTS if p <= timeline.evaluate(rows)):
+                allowed = {at: op for at, op in ops.items() if self._allows(op.desc, parts)}
+                windows = Windows(view.program.graph, timeline, view.region, parts, {
+                    at: op.sliced for at, op in allowed.items()
+                }, {
+                    at: op.shared for at, op in allowed.items()
+                })
+                yield from ((window, parts, rows) for window in windows.around_peak())
+
+    def _allows(self, desc: framework_pb2.OpDesc, parts: int) -> bool:
+        """Whether parts of as many rows, or more, did not differ."""
+        if not self._differing:
+            return True
+        signature = _signature(desc, self._shapes)
+        return not any(s == signature and parts >= fewest for s, fewest in self._differing)
 
 
 @dataclass(frozen=True)
@@ -204,6 +220,25 @@ class _RowView:
         return Chain(tuple(key_of(op.desc) for op in inside), parts, frozenset(sliced),
                      self.sources[rows])
 
+    def why_whole(self, op: int) -> str:
+        """Why `op`, which is at the peak, is not run in parts; nothing if it is."""
+        for position, desc in self._alone():
+            if self.program.graph.regions[self.region].ops[position] == op:
+                rule = is_row_wise_kind(desc.type)
+                reason = 'that would not lower the peak' if rule else 'nothing is known of its rows'
+                return f'{desc.type} that makes {key_of(desc)[0]}, as {reason}'
+        return ''
+
+    def is_quick(self, window: Window, parts: int, timeline: Timeline) -> bool:
+        """Whether starting so many more operators takes little of the time that they compute."""
+        graph, cost = self.program.graph, CostModel()
+        ops = graph.regions[self.region].ops[window.first:window.last + 1]
+        seconds = sum(
+            cost.region_seconds(graph, r, timeline.dims)
+            for op in ops
+            for r in graph.ops[op].regions)
+        return (parts - 1) * len(ops) * _SECONDS_A_RUN <= _MOST_EXTRA_TIME * seconds
+
     def _alone(self) -> Iterator[Tuple[int, framework_pb2.OpDesc]]:
         """By position, each operator that has a block for itself."""
         graph = self.program.graph
@@ -219,12 +254,7 @@ class _RowView:
 def _signature(desc: framework_pb2.OpDesc, shapes: Mapping[str, Shape]) -> str:
     """The same for operators that run the same kernel on tensors of the same shapes."""
     attributes = sorted(str(a) for a in desc.attrs if not a.name.startswith(('@', 'op_')))
-    named = [(s.parameter, [shapes.get(n) for n in s.arguments])
+    named = [(s.parameter, [shapes.get(n)
+                            for n in s.arguments])
              for s in list(desc.inputs) + list(desc.outputs)]
     return f'{desc.type} {named} {attributes}'
-
-
-def _where(program: ImportedProgram, timeline: Timeline) -> str:
-    """The operator at the peak."""
-    op = timeline.peak.op
-    return program.graph.ops[op].kind if op >= 0 else ''

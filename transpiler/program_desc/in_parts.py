@@ -167,8 +167,9 @@ class _Splitter:
         self._bounds = bounds
         self._index = index
         self._parts = chain.parts
-        self._start, self._end, self._left = (_declare_integers(
-            self._block, f'{_PREFIX}.{index}.{name}', 1) for name in ('start', 'end', 'left'))
+        self._start, self._end, self._left = (_declare_integers(self._block,
+                                                                f'{_PREFIX}.{index}.{name}', 1)
+                                              for name in ('start', 'end', 'left'))
         self._variables = {v.name: v for v in self._block.vars}
 
     def split(self, chain: List[framework_pb2.OpDesc],
@@ -207,8 +208,8 @@ class _Splitter:
               handed_out: List[str]) -> Iterator[framework_pb2.OpDesc]:
         """Runs the body on one part, and copies what it hands out before the next part writes there."""
         bounds = self._bounds.of(self._chain.rows_of, self._parts)
-        for vector, name in ((bounds.starts, self._start), (bounds.ends, self._end),
-                             (bounds.left, self._left)):
+        for vector, name in ((bounds.starts, self._start), (bounds.ends, self._end), (bounds.left,
+                                                                                      self._left)):
             yield _element(vector, part, name)
         inside = {v.name for v in block.vars}
         outside = {n for op in block.ops for s in op.inputs for n in s.arguments} - inside

@@ -15,16 +15,21 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Container, Dict, Iterator, List, Optional, Sequence
+from typing import Container, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 from paddle.base.proto import framework_pb2
 
+from transpiler.ir import ValueKind
 from transpiler.program_desc.enclosure import enclose
+from transpiler.program_desc.files import SavedProgram
+from transpiler.program_desc.importer import ImportedProgram
 from transpiler.program_desc.in_parts import Chain, key_of, run_in_parts
 from transpiler.program_desc.layouts import MODEL, PARAMETERS
 from transpiler.program_desc.predictor import FusedProgram
-from transpiler.program_desc.running import answer_apart, digest
+from transpiler.program_desc.running import answer_apart, digest, make_feed
+
+_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -36,28 +41,45 @@ class ProbeSpec:
     feeds: List[str]
 
 
-def first_difference(fused: FusedProgram, chains: Sequence[Chain], compared: Container[str],
-                     feeds: Sequence[Dict[str, np.ndarray]]) -> Optional[str]:
-    """The first result, in program order, whose bytes differ if `chains` run in parts.
+class Probe:
+    """Tries chains of one program.
 
     Args:
         fused: the program before it is enclosed, and its parameters.
-        chains: what is run in parts.
-        compared: names of tensors of the main block.
-        feeds: inputs, one draw each.
+        enclosed: the same, enclosed.
+        saved: whose inputs are drawn.
+        dims: sizes of the inputs.
     """
-    whole = _fetching(fused.message, compared)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for name, message in (('whole', whole), ('parts', run_in_parts(whole, chains))):
-            paths.append(str(Path(folder) / name))
-            Path(paths[-1] + MODEL).write_bytes(enclose(message).SerializeToString())
-            Path(paths[-1] + PARAMETERS).write_bytes(fused.parameters)
-        drawn = [str(Path(folder) / f'{i}.npz') for i in range(len(feeds))]
-        for path, feed in zip(drawn, feeds):
-            np.savez(path, **feed)
-        question = asdict(ProbeSpec(paths[0], paths[1], drawn))
-        return answer_apart('transpiler.program_desc.probing', question, 'the program in parts')
+
+    def __init__(self, fused: FusedProgram, enclosed: ImportedProgram, saved: SavedProgram,
+                 dims: Mapping[str, int]) -> None:
+        self._parameters = fused.parameters
+        values = [v for v in enclosed.graph.values if v.kind is ValueKind.DENSE]
+        named = {v.name for v in values if v.size and not v.lod_level and not v.persistable}
+        read = {n for d in enclosed.descs.values() for s in d.inputs for n in s.arguments}
+        self._whole = _fetching(fused.message, named & read)
+        shapes = {v.name: v.shape for v in values if v.name in saved.feeds}
+        self._inputs = {n: tuple(d.evaluate(dims) for d in s or ()) for n, s in shapes.items()}
+        self._saved = saved
+
+    def __call__(self, chains: Sequence[Chain]) -> Optional[str]:
+        """The first result, in program order, whose bytes differ if `chains` run in parts.
+
+        Raises:
+            InvalidProgramError: the program does not run on inputs that are drawn.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for name, message in (('whole', self._whole), ('parts',
+                                                           run_in_parts(self._whole, chains))):
+                paths.append(str(Path(folder) / name))
+                Path(paths[-1] + MODEL).write_bytes(enclose(message).SerializeToString())
+                Path(paths[-1] + PARAMETERS).write_bytes(self._parameters)
+            drawn = [str(Path(folder) / f'{seed}.npz') for seed in range(_DRAWS)]
+            for seed, path in enumerate(drawn):
+                np.savez(path, **make_feed(self._saved, sorted(self._inputs), self._inputs, seed))
+            question = asdict(ProbeSpec(paths[0], paths[1], drawn))
+            return answer_apart('transpiler.program_desc.probing', question, str(self._saved.path))
 
 
 def _fetching(message: framework_pb2.ProgramDesc,
@@ -92,8 +114,8 @@ def compare(spec: ProbeSpec) -> Optional[str]:
     """Runs both programs in this process; the name of the first result that differs."""
     both = [list(_digests(path, spec.feeds)) for path in (spec.whole, spec.parts)]
     different = {
-        position for whole, parts in zip(*both)
-        for position, name in enumerate(whole) if whole[name] != parts.get(name)
+        position for whole, parts in zip(*both) for position, name in enumerate(whole)
+        if whole[name] != parts.get(name)
     }
     return list(both[0][0])[min(different)] if different else None
 

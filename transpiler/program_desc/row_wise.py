@@ -86,6 +86,11 @@ class _Rule:
     state: Tuple[str, ...] = ()
 
 
+def is_row_wise_kind(kind: str) -> bool:
+    """Whether operators of this kind may have independent rows, depending on their attributes."""
+    return kind in _RULES
+
+
 def row_operands(desc: framework_pb2.OpDesc, shapes: Mapping[str, Shape], rows: Size,
                  persistable: Container[str], read: Container[str]) -> Optional[FrozenSet[str]]:
     """Names of the operands that have the rows; None if the rows of the results are not known to be independent.
@@ -238,11 +243,11 @@ def _table() -> Mapping[str, _Rule]:
     rules.update((f'{prefix}elementwise_{k}', _Rule(('X',), broadcast=('Y',)))
                  for prefix in ('', 'fused_')
                  for k in ('add', 'sub', 'mul', 'div', 'max', 'min', 'pow'))
-    rules.update((k, _Rule())
-                 for k in ('relu', 'relu6', 'sigmoid', 'tanh', 'gelu', 'leaky_relu', 'swish',
-                           'silu', 'mish', 'elu', 'softplus', 'hard_swish', 'hard_sigmoid', 'exp',
-                           'log', 'sqrt', 'rsqrt', 'square', 'abs', 'pow', 'clip', 'scale', 'cast',
-                           'assign'))
+    rules.update(
+        (k, _Rule())
+        for k in ('relu', 'relu6', 'sigmoid', 'tanh', 'gelu', 'leaky_relu', 'swish', 'silu', 'mish',
+                  'elu', 'softplus', 'hard_swish', 'hard_sigmoid', 'exp', 'log', 'sqrt', 'rsqrt',
+                  'square', 'abs', 'pow', 'clip', 'scale', 'cast', 'assign'))
     return MappingProxyType(rules)
 
 
