@@ -76,7 +76,8 @@ def split(message: Message, measure: Callable[[Message], Measured], differs: Dif
         if different is None:
             left = [search.stopped_at] if search.stopped_at else []
             return Split(tuple(chains), (*search.reasons, *left))
-        search.refuse(different, chains)
+        if not search.refuse(different, chains):
+            return Split((), tuple(search.reasons))
     return Split((), (*search.reasons, 'too many operators differ'))
 
 
@@ -87,7 +88,7 @@ class _Search:
         self._message = message
         self._measure = measure
         self._given = measure(message)
-        self._shapes = _RowView(self._given[0]).shapes
+        self._shapes = RowView(self._given[0]).shapes
         self._differing: Set[Tuple[str,
                                    int]] = set()  # signatures of operators, and numbers of parts
         self.reasons: List[str] = []
@@ -100,7 +101,7 @@ class _Search:
         lowest, kept = timeline.peak_bytes, 0
         self.stopped_at = ''
         while len(chains) < _MOST_CHAINS:
-            view = _RowView(program)
+            view = RowView(program)
             found = self._best(view, timeline)
             if found is None:
                 self.stopped_at = view.why_whole(timeline.peak.op)
@@ -111,20 +112,27 @@ class _Search:
                 lowest, kept = timeline.peak_bytes, len(chains)
         return chains[:kept]
 
-    def refuse(self, name: str, chains: Sequence[Chain]) -> None:
-        """Notes who made `name`: in a chain, or behind it, where the layout of what it reads is another one."""
+    def refuse(self, name: str, chains: Sequence[Chain]) -> bool:
+        """Notes who made `name`: in a chain, or behind it, where the layout of what it reads is another one.
+
+        False if no chain can be the reason.
+        """
         ops = list(self._message.blocks[0].ops)
         order = {key_of(op): i for i, op in enumerate(ops)}
         at = next(i for i, op in enumerate(ops) if name in key_of(op))
-        before = [c for c in chains if order[c.ops[0]] <= at] or list(chains)
+        before = [c for c in chains if order[c.ops[0]] <= at]
+        if not before:
+            self.reasons.append(f'{ops[at].type} that makes {name}, as each run gives other bytes')
+            return False
         chain = max(before, key=lambda c: order[c.ops[0]])
         culprit = ops[min(at, order[chain.ops[-1]])]
         self._differing.add((_signature(culprit, self._shapes), chain.parts))
         self.reasons.append(
             f'{culprit.type} that makes {key_of(culprit)[0]}, as {chain.parts} parts of '
             f'it give other bytes' + (f' in {name}' if at > order[key_of(culprit)] else ''))
+        return True
 
-    def _best(self, view: _RowView, timeline: Timeline) -> Optional[Chain]:
+    def _best(self, view: RowView, timeline: Timeline) -> Optional[Chain]:
         """The split that brings most at the peak, in few parts."""
         enough = _WORTH * timeline.peak_bytes
         found = [f for f in self._all(view, timeline) if f[0].inside <= enough]
@@ -140,7 +148,7 @@ class _Search:
                 chosen = best
         return view.chain(*chosen) if chosen else None
 
-    def _all(self, view: _RowView, timeline: Timeline) -> Iterator[_Found]:
+    def _all(self, view: RowView, timeline: Timeline) -> Iterator[_Found]:
         """Windows around the peak."""
         for rows in view.sources:
             ops = view.row_wise(rows)
@@ -162,7 +170,7 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class _RowOp:
+class RowOp:
     """An operator whose rows are independent; values that have the rows, and others that it reads."""
 
     desc: framework_pb2.OpDesc
@@ -170,7 +178,7 @@ class _RowOp:
     shared: FrozenSet[int]
 
 
-class _RowView:
+class RowView:
     """What an enclosed program has that may run in parts."""
 
     def __init__(self, program: ImportedProgram) -> None:
@@ -200,7 +208,7 @@ class _RowView:
                 found.setdefault(rows, held if held in self._values else name)
         return found
 
-    def row_wise(self, rows: Size) -> Dict[int, _RowOp]:
+    def row_wise(self, rows: Size) -> Dict[int, RowOp]:
         """By position, the operators whose operands and results have these rows."""
         found = {}
         for position, desc in self._alone():
@@ -208,7 +216,7 @@ class _RowView:
             if operands is not None:
                 names = {n for s in desc.inputs for n in s.arguments}
                 others = names - operands - self._persistable
-                found[position] = _RowOp(desc, self._ids(operands), self._ids(others))
+                found[position] = RowOp(desc, self._ids(operands), self._ids(others))
         return found
 
     def chain(self, window: Window, parts: int, rows: Size) -> Chain:

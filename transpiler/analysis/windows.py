@@ -127,8 +127,11 @@ class Windows:
             if start < first:
                 carried += size
                 continue
-            own.append((start, min(end, last), size))
-            handed_out += size if end > last else 0
+            if end > last:  # the place that all parts write to, and what was copied from there
+                own.append((first, last, size))
+                handed_out += size
+            else:
+                own.append((start, end, size))
         live = self._live(own, last + 1)
         most = max(live[p] // self._parts + self._beside[p] for p in range(first, last + 1))
         return carried + handed_out * (self._parts - 1) // self._parts + most
