@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import (Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set,
                     Tuple)
@@ -14,6 +15,7 @@ from transpiler.analysis.windows import Window, Windows
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import Size, Value, ValueKind
 from transpiler.ir.symbols import is_batch
+from transpiler.program_desc.enclosure import RUNS_BLOCK
 from transpiler.program_desc.importer import ImportedProgram
 from transpiler.program_desc.in_parts import Chain, key_of, run_in_parts
 from transpiler.program_desc.inputs import held_name
@@ -192,9 +194,9 @@ class RowView:
         }
         self.shapes: Mapping[str, Shape] = {n: v.shape for n, v in self._values.items()}
         self._persistable = {n for n, v in self._values.items() if v.persistable}
-        self._read = {
-            n for desc in program.descs.values() for s in desc.inputs for n in s.arguments
-        }
+        descs = program.descs.values()
+        self._read = {n for desc in descs for s in desc.inputs for n in s.arguments}
+        self._writers = Counter(n for d in descs if d.type != RUNS_BLOCK for n in key_of(d))
 
     @property
     def sources(self) -> Dict[Size, str]:
@@ -213,11 +215,16 @@ class RowView:
         found = {}
         for position, desc in self._alone():
             operands = row_operands(desc, self.shapes, rows, self._persistable, self._read)
-            if operands is not None:
+            if operands is not None and self._is_only_writer(desc):
                 names = {n for s in desc.inputs for n in s.arguments}
                 others = names - operands - self._persistable
                 found[position] = RowOp(desc, self._ids(operands), self._ids(others))
         return found
+
+    def _is_only_writer(self, desc: framework_pb2.OpDesc) -> bool:
+        """Whether its results are nobody else's. What is written in turns is known by the order of its writers alone."""
+        written = [n for n in key_of(desc) if n not in self._persistable]
+        return all(n in self._values and self._writers[n] == 1 for n in written if n in self._read)
 
     def chain(self, window: Window, parts: int, rows: Size) -> Chain:
         """The ops of `window`, as the program that is not enclosed has them."""

@@ -196,3 +196,22 @@ def test_an_operator_that_nothing_is_known_of_is_named(tmp_path):
     feed = str(tmp_path / 'sums.npz')
     assert 'cumsum' in report.note
     assert run(RunSpec(out, feed)).digests == run(RunSpec(str(tmp_path / 'sums'), feed)).digests
+
+
+def test_a_variable_that_is_written_twice_keeps_both_values(tmp_path):
+    paddle.enable_static()
+    program, startup = static.Program(), static.Program()
+    with static.program_guard(program, startup), paddle.utils.unique_name.guard():
+        x = static.data('x', [-1, 64], 'float32')
+        wide = static.nn.fc(x, 512)
+        first = paddle.tanh(wide)
+        paddle.assign(paddle.exp(wide), output=wide)
+        y = static.nn.fc(first * wide, 4)
+        executor = static.Executor(paddle.CPUPlace())
+        with static.scope_guard(static.Scope()):
+            executor.run(startup)
+            static.save_inference_model(str(tmp_path / 'x'), [x], [y], executor, program=program)
+    feed = str(tmp_path / 'feed.npz')
+    np.savez(feed, x=np.random.RandomState(0).randn(8, 64).astype('float32'))
+    out, _ = optimized(tmp_path / 'x', 8, IN_PARTS)
+    assert run(RunSpec(out, feed)).digests == run(RunSpec(str(tmp_path / 'x'), feed)).digests

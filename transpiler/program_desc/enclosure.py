@@ -19,6 +19,7 @@ from transpiler.program_desc.importer import is_release
 from transpiler.program_desc.registry import EMPTY_NAME
 
 CONDITION = 'transpiler.always'
+RUNS_BLOCK = 'conditional_block_infer'
 _SCOPE = 'transpiler.scope'
 _BLOCK = 'sub_block'
 _ENDS = ('feed', 'fetch', 'fetch_v2')
@@ -100,7 +101,7 @@ def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], wr
               scope: str) -> framework_pb2.OpDesc:
     """The op of `parent` that runs block `inner`, which reads the variables `outside` of it, or writes them."""
     parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
-    op = framework_pb2.OpDesc(type='conditional_block_infer')
+    op = framework_pb2.OpDesc(type=RUNS_BLOCK)
     op.inputs.add(parameter='Cond', arguments=[CONDITION])
     op.inputs.add(parameter='Input', arguments=sorted(outside - written))
     op.outputs.add(parameter='Out', arguments=sorted(outside & written))

@@ -175,7 +175,8 @@ class _Splitter:
     def split(self, chain: List[framework_pb2.OpDesc],
               others: List[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]:
         """The ops that take the place of those of `chain`; `others` are all others of the main block."""
-        made = {n for n in written_by(chain) if not self._variables[n].persistable}
+        declared = written_by(chain) & self._variables.keys()
+        made = {n for n in declared if not self._variables[n].persistable}
         inner = [op for block in self._program.blocks[1:] for op in block.ops]
         read = {n for op in [*others, *inner] for s in op.inputs for n in s.arguments}
         handed_out = [n for op in chain for n in key_of(op) if n in made & read]
