@@ -86,6 +86,15 @@ def test_any_number_of_rows_is_shared_out_whatever_the_number_of_parts(tiny, par
         assert_close(tiny, str(tmp_path / 'x'), rows)
 
 
+def test_paddles_own_kernels_give_the_bytes_of_a_predictor_without_onednn(tmp_path):
+    path = save_benchmark(tmp_path, 'mobilenet_v2')
+    feed = str(path) + '.npz'
+    out, report = optimized(path, 2, Serving(onednn=False, in_parts=True))
+    assert saving(report) > 0
+    expected = run(RunSpec(str(path), feed, settings=['no_onednn'])).digests
+    assert run(RunSpec(out, feed)).digests == expected
+
+
 @pytest.mark.parametrize('setting', [(), ('memory_optim',), ('new_executor',)])
 def test_the_measured_peak_is_the_predicted_one_and_lower_than_without_parts(tiny, setting):
     feed = str(tiny) + '.npz'

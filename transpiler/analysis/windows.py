@@ -16,6 +16,7 @@ from transpiler.ir import Graph
 
 # A window may begin, and end, where the least memory is in use: so many places of each kind are tried.
 _MOST_CUTS = 24
+_Values = Mapping[int, FrozenSet[int]]  # by position
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,8 @@ class Windows:
         shared: by position, the other values that it reads.
     """
 
-    def __init__(self, graph: Graph, timeline: Timeline, region: int, parts: int,
-                 sliced: Mapping[int, FrozenSet[int]], shared: Mapping[int,
-                                                                       FrozenSet[int]]) -> None:
+    def __init__(self, graph: Graph, timeline: Timeline, region: int, parts: int, sliced: _Values,
+                 shared: _Values) -> None:
         self._graph = graph
         self._parts = parts
         self._ops = graph.regions[region].ops
