@@ -19,7 +19,7 @@ from transpiler.program_desc.enclosure import RUNS_BLOCK
 from transpiler.program_desc.importer import ImportedProgram
 from transpiler.program_desc.in_parts import Chain, key_of, run_in_parts
 from transpiler.program_desc.inputs import held_name
-from transpiler.program_desc.row_wise import Shape, is_row_wise_kind, row_operands
+from transpiler.program_desc.row_wise import Shape, row_operands
 
 _PARTS = (2, 4, 8)
 _INNER = 1  # the block that enclosing makes
@@ -239,8 +239,9 @@ class RowView:
         """Why `op`, which is at the peak, is not run in parts; nothing if it is."""
         for position, desc in self._alone():
             if self.program.graph.regions[self.region].ops[position] == op:
-                rule = is_row_wise_kind(desc.type)
-                reason = 'that would not lower the peak' if rule else 'nothing is known of its rows'
+                independent = any(position in self.row_wise(rows) for rows in self.sources)
+                reason = ('that would not lower the peak'
+                          if independent else 'its rows are not known to be independent')
                 return f'{desc.type} that makes {key_of(desc)[0]}, as {reason}'
         return ''
 

@@ -86,11 +86,6 @@ class _Rule:
     state: Tuple[str, ...] = ()
 
 
-def is_row_wise_kind(kind: str) -> bool:
-    """Whether operators of this kind may have independent rows, depending on their attributes."""
-    return kind in _RULES
-
-
 def row_operands(desc: framework_pb2.OpDesc, shapes: Mapping[str, Shape], rows: Size,
                  persistable: Container[str], read: Container[str]) -> Optional[FrozenSet[str]]:
     """Names of the operands that have the rows; None if the rows of the results are not known to be independent.
