@@ -23,10 +23,14 @@ from transpiler.program_desc.files import read_program, write_program
 from transpiler.program_desc.running import SETTINGS, RunSpec, run_apart
 
 MB = 1e6
-WIDTH = 200  # where the output is no terminal
+WIDTH = 250  # where the output is no terminal
 ASKED = 0.7  # of the best of Paddle's own switches without the new executor
 NEW_EXECUTOR = "new_executor"
 DEFAULT: Tuple[str, ...] = ()
+# Ways to optimise, as the table calls them.
+WAYS = (("optimized", Serving()), ("inputs released", Serving(release_inputs=True)),
+        ("in parts", Serving(in_parts=True)), ("in parts, inputs released",
+                                               Serving(release_inputs=True, in_parts=True)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,14 @@ class Row:
     new_executor: Peak
     kept: Peak
     released: Peak
+    in_parts: Peak
+    in_parts_released: Peak
     equal: bool
+
+    @property
+    def ours(self) -> Tuple[Peak, ...]:
+        """What was optimised, in the order of WAYS."""
+        return self.kept, self.released, self.in_parts, self.in_parts_released
 
     def to_dict(self) -> Dict[str, Any]:
         """JSON-ready."""
@@ -72,7 +83,8 @@ def optimize(program: Path, serving: Serving, batch_size: int) -> Path:
     """What the command line writes next to `program`."""
     saved = read_program(str(program))
     done = optimize_saved(saved, Request(batch_size=batch_size), PlanOptions(), serving)
-    out = program.with_name(program.name + (".released" if serving.release_inputs else ".kept"))
+    flags = (".released" if serving.release_inputs else ".kept") + (".parts" * serving.in_parts)
+    out = program.with_name(program.name + flags)
     write_program(str(out), saved, done.serialized, done.replaced, force=True)
     return out
 
@@ -92,14 +104,15 @@ def row(name: str, folder: Path, runs: int, every_setting: bool) -> Row:
     plain = {s: measure(program, feed, s, runs) for s in SETTINGS if NEW_EXECUTOR not in s}
     new_executor = measure(program, feed, (NEW_EXECUTOR,), runs)
     settings = SETTINGS if every_setting else (DEFAULT,)
-    kept, released = (worst([
-        measure(out, feed, s, runs) for s in settings
-    ]) for out in (optimize(program, Serving(release_inputs=r), options.batch_size or 1)
-                   for r in (False, True)))
+    ours = [
+        worst([measure(out, feed, s, runs)
+               for s in settings])
+        for out in (optimize(program, way, options.batch_size or 1) for _, way in WAYS)
+    ]
     default = plain[DEFAULT]
     return Row(name, default, min(plain.values(), key=lambda p: p.highest),
-               min(plain.values(), key=lambda p: p.later), new_executor, kept, released,
-               {kept.digest, released.digest} == {default.digest})
+               min(plain.values(), key=lambda p: p.later), new_executor, *ours,
+               {p.digest for p in ours} == {default.digest})
 
 
 def table(rows: List[Row]) -> Table:
@@ -109,14 +122,14 @@ def table(rows: List[Row]) -> Table:
         caption=
         "share: of the best of Paddle's own switches without the new executor, the highest of all "
         "runs / of later runs; at most {:.1f} is asked for.".format(ASKED))
-    for column in ("model", "default", "best own switch", "new executor", "optimized", "share",
-                   "inputs released", "share", "bytes"):
+    shown = [heading for name, _ in WAYS for heading in (name, "share")]
+    for column in ("model", "default", "best own switch", "new executor", *shown, "bytes"):
         result.add_column(column, no_wrap=True, justify="left" if column == "model" else "right")
     for each in rows:
         result.add_row(each.model, _both(each.default),
                        "{} {}".format(each.own_switch.way, _both(each.own_switch)),
-                       _both(each.new_executor), _both(each.kept), _share(each, each.kept),
-                       _both(each.released), _share(each, each.released),
+                       _both(each.new_executor),
+                       *(cell for ours in each.ours for cell in (_both(ours), _share(each, ours))),
                        "equal" if each.equal else "[bold red]DIFFERENT[/]")
     return result
 

@@ -104,6 +104,11 @@ def _planning_options(command: Callable) -> Callable:
         click.option('--release-inputs',
                      is_flag=True,
                      help='Predictor: every run sets its inputs, so free them when used.'),
+        click.option('--in-parts',
+                     is_flag=True,
+                     help='Predictor: run operators once for each part of the batch, where that '
+                     'gives the same bytes on this kind of machine with this number of threads. '
+                     'It is tried here; check repeats it elsewhere. Needs --batch-size.'),
         click.option('--json', 'as_json', is_flag=True, help='The report as JSON on stdout.'),
     ]
     for option in reversed(options):
@@ -242,7 +247,7 @@ def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -
         options = PlanOptions(level=hints['level'],
                               recompute=recompute,
                               max_overhead=hints['max_overhead'])
-        serving = Serving(hints['onednn'], hints['release_inputs'])
+        serving = Serving(hints['onednn'], hints['release_inputs'], hints['in_parts'])
         return saved, optimize_saved(saved, request, options, serving)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -24,11 +24,14 @@ from transpiler.program_desc.layouts import PARAMETERS
 from transpiler.ir import RELEASE, Graph, Size
 from transpiler.program_desc.inputs import move_inputs
 from transpiler.program_desc.importer import ImportedProgram, import_program, parse
-from transpiler.program_desc.predictor import fuse
+from transpiler.program_desc.in_parts import run_in_parts
+from transpiler.program_desc.predictor import FusedProgram, fuse
+from transpiler.program_desc.probing import Probe
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.memory_report import human
+from transpiler.splitting import split
 
 _KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
                 '--release-inputs needs {} less.')
@@ -37,10 +40,14 @@ _ALREADY = 'The program was written by an earlier optimize; it is unchanged.'
 
 @dataclass(frozen=True)
 class Serving:
-    """How the predictor will be used. `release_inputs`: they are set before every run, so none needs to be kept."""
+    """How the predictor will be used. `release_inputs`: they are set before every run, so none needs to be kept.
+
+    `in_parts`: operators may run once for each part of the batch, where this machine gives the same bytes for it.
+    """
 
     onednn: bool = True
     release_inputs: bool = False
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,10 @@ def optimize_saved(saved: SavedProgram,
         TranspilerError: bad arguments, a program that cannot be loaded, or a rewrite that was not proved equal.
     """
     environment.check_paddle()
-    if _runtime(saved, request.runtime) == 'predictor':
+    runtime = _runtime(saved, request.runtime)
+    if serving.in_parts:
+        _check_in_parts(runtime, request)
+    if runtime == 'predictor':
         return _for_predictor(saved, request, serving)
     return _for_executor(saved, request, options)
 
@@ -89,6 +99,15 @@ def _runtime(saved: SavedProgram, given: str) -> str:
         raise InvalidArgumentError(f'{saved.path} has no fetch operator, so no predictor can load '
                                    'it. Use --runtime executor')
     return given
+
+
+def _check_in_parts(runtime: str, request: Request) -> None:
+    if runtime != 'predictor':
+        raise InvalidArgumentError('--in-parts is for programs that a predictor loads; this one is '
+                                   'planned for the executor')
+    if request.batch_size is None:
+        raise InvalidArgumentError('--in-parts splits the batch, so it has to know how large that '
+                                   'mostly is: give --batch-size')
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
@@ -127,12 +146,29 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     if serving.release_inputs:
         best = moved
         savings.append(('inputs given back', saved_by_moving))
-    elif saved_by_moving:
+    elif saved_by_moving and not serving.in_parts:
         note = _KEPT_INPUTS.format(human(saved_by_moving))
+    if serving.in_parts:
+        whole = best
+        best, note = _in_parts(whole, fused.parameters, saved, old, dims)
+        savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
     plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
     return Optimized(best.serialized, plan, dims, report, {PARAMETERS: fused.parameters})
+
+
+def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: ImportedProgram,
+              dims: Dict[str, int]) -> Tuple[_Enclosed, str]:
+    """The same with chains of operators in parts, and what the report says of that."""
+
+    def measure(message: framework_pb2.ProgramDesc) -> Tuple[ImportedProgram, Timeline]:
+        enclosed = _enclosed(message, old, dims)
+        return enclosed.program, enclosed.after
+
+    probe = Probe(FusedProgram(whole.inner, parameters), whole.program, saved, dims)
+    found = split(whole.inner, measure, probe)
+    return _enclosed(run_in_parts(whole.inner, found.chains), old, dims), str(found)
 
 
 def _check_names(saved: SavedProgram, request: Request) -> None:

@@ -19,7 +19,9 @@ from transpiler.program_desc.importer import is_release
 from transpiler.program_desc.registry import EMPTY_NAME
 
 CONDITION = 'transpiler.always'
+RUNS_BLOCK = 'conditional_block_infer'
 _SCOPE = 'transpiler.scope'
+_BLOCK = 'sub_block'
 _ENDS = ('feed', 'fetch', 'fetch_v2')
 # Makes an operator keep pointers into its scope while the scope's address is the same. The scope of a block is
 # another one in each run, possibly at the same address: the pointers would dangle.
@@ -53,8 +55,9 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
     outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
     main.ops.extend(
         [_always(main),
-         _run_block(main, inner.idx, outside, _written(inner.ops), _SCOPE)])
-    _separate(result, inner)
+         run_block(main, inner.idx, outside, written_by(inner.ops), _SCOPE)])
+    for block in [inner, *_run_always(result, inner)]:
+        _separate(result, block)
     main.ops.extend(op for op in old.ops if op.type in _ENDS[1:])
     return result
 
@@ -94,18 +97,26 @@ def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
     return op
 
 
-def _run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],
-               scope: str) -> framework_pb2.OpDesc:
+def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],
+              scope: str) -> framework_pb2.OpDesc:
     """The op of `parent` that runs block `inner`, which reads the variables `outside` of it, or writes them."""
     parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
-    op = framework_pb2.OpDesc(type='conditional_block_infer')
+    op = framework_pb2.OpDesc(type=RUNS_BLOCK)
     op.inputs.add(parameter='Cond', arguments=[CONDITION])
     op.inputs.add(parameter='Input', arguments=sorted(outside - written))
     op.outputs.add(parameter='Out', arguments=sorted(outside & written))
     op.outputs.add(parameter='Scope', arguments=[scope])
-    op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner)
+    op.attrs.add(name=_BLOCK, type=framework_pb2.BLOCK, block_idx=inner)
     op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
     return op
+
+
+def _run_always(program: framework_pb2.ProgramDesc,
+                block: framework_pb2.BlockDesc) -> List[framework_pb2.BlockDesc]:
+    """The blocks that ops of `block` run under the condition that is always true: those that run for each part."""
+    found = [op for op in block.ops if CONDITION in _names([op])]
+    indices = [a.block_idx for op in found for a in op.attrs if a.name == _BLOCK]
+    return [program.blocks[i] for i in dict.fromkeys(indices)]
 
 
 def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc) -> None:
@@ -118,7 +129,7 @@ def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc
         own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
         own.ops.extend(group)
         named = set(_names(group)) - {EMPTY_NAME}
-        ops.append(_run_block(block, own.idx, named, _written(group), f'{_SCOPE}.{index}'))
+        ops.append(run_block(block, own.idx, named, written_by(group), f'{_SCOPE}.{index}'))
     del block.ops[:]
     block.ops.extend(ops)
 
@@ -131,7 +142,7 @@ def _groups(block: framework_pb2.BlockDesc) -> Iterator[List[framework_pb2.OpDes
     yield from ([op] for op in block.ops[moving:])
 
 
-def _written(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
+def written_by(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
     """What the ops write. An input that they empty is only read, as far as a pass may know: it was written by its feed."""
     return {n for op in ops if not is_release(op) for s in op.outputs for n in s.arguments}
 

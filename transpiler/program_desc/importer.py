@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple, Union
@@ -22,6 +23,7 @@ EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
 CALL_STACK = 'op_callstack'
+_RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -119,6 +121,8 @@ class _Importer:
         self._regions: Dict[int, int] = {}
         self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
         self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
+        self._runs = Counter(b for block in message.blocks for op in block.ops
+                             if op.type == _RUNS_PARTS for b in _blocks_run(op))
 
     def run(self) -> ImportedProgram:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
@@ -171,7 +175,9 @@ class _Importer:
         op.label = source_line(callstack) if self._labels else ''
         op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)
         for block in _blocks_run(desc) if len(self._message.blocks) > 1 else ():
-            if block not in self._regions:
+            self._runs[block] -= 1
+            # Of the ops that run one block for one part after the other, the last finds what all others left.
+            if block not in self._regions and self._runs[block] <= 0:
                 op.regions += (self._import_region(op, desc, block, region),)
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:

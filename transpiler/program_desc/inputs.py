@@ -17,6 +17,11 @@ _HELD = '.held'
 _MOVE = 'share_data'  # the same buffer under both names, with its shape, layout and type
 
 
+def held_name(name: str) -> str:
+    """What an input is called once it is moved."""
+    return name + _HELD
+
+
 def movable_inputs(message: framework_pb2.ProgramDesc) -> List[str]:
     """Fed tensors that only plain ops of the main block read."""
     block = message.blocks[0]
@@ -55,7 +60,7 @@ def move_inputs(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc
 
 def _reading(op: framework_pb2.OpDesc, moved: Set[str]) -> framework_pb2.OpDesc:
     for slot in op.inputs:
-        slot.arguments[:] = [n + _HELD if n in moved else n for n in slot.arguments]
+        slot.arguments[:] = [held_name(n) if n in moved else n for n in slot.arguments]
     return op
 
 
@@ -63,7 +68,7 @@ def _declare(block: framework_pb2.BlockDesc, moved: List[str]) -> None:
     for variable in [v for v in block.vars if v.name in set(moved)]:
         held = block.vars.add()
         held.CopyFrom(variable)
-        held.name = variable.name + _HELD
+        held.name = held_name(variable.name)
         held.need_check_feed = False
     empty = block.vars.add(name=EMPTY_TENSOR)
     empty.type.type = framework_pb2.VarType.LOD_TENSOR
@@ -74,7 +79,7 @@ def _declare(block: framework_pb2.BlockDesc, moved: List[str]) -> None:
 def _move(name: str) -> framework_pb2.OpDesc:
     op = framework_pb2.OpDesc(type=_MOVE)
     op.inputs.add(parameter='X', arguments=[name])
-    op.outputs.add(parameter='Out', arguments=[name + _HELD])
+    op.outputs.add(parameter='Out', arguments=[held_name(name)])
     return op
 
 

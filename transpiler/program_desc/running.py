@@ -60,9 +60,18 @@ class RunResult:
 
 def run_apart(spec: RunSpec) -> RunResult:
     """Runs `spec` in a fresh process; raises InvalidProgramError with its last line if it fails."""
+    return RunResult(**answer_apart('transpiler.program_desc.running', asdict(spec), spec.program))
+
+
+def answer_apart(module: str, question: Dict[str, Any], program: str) -> Any:
+    """What `module` prints as JSON when it is run in a fresh process, of one thread, that is given `question`.
+
+    Raises:
+        InvalidProgramError: it fails; `program` is what it was to run.
+    """
     environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'GLOG_minloglevel': '3'}
-    done = subprocess.run([sys.executable, '-m', __name__],
-                          input=json.dumps(asdict(spec)),
+    done = subprocess.run([sys.executable, '-m', module],
+                          input=json.dumps(question),
                           stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE,
                           universal_newlines=True,
@@ -71,8 +80,8 @@ def run_apart(spec: RunSpec) -> RunResult:
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if 'Error' in line]
         reason = lines[-1] if lines else f'the process ended with {done.returncode}'
-        raise InvalidProgramError(f'{spec.program} does not run: {reason}')
-    return RunResult(**json.loads(done.stdout.splitlines()[-1]))
+        raise InvalidProgramError(f'{program} does not run: {reason}')
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class _Peaks:
@@ -117,7 +126,7 @@ def run(spec: RunSpec) -> RunResult:
     start = _predictor if saved.for_inference else _executor
     step, state = start(saved, spec, feed)
     peaks = _Peaks()
-    digests = [_digest(peaks.around(step)) for _ in range(spec.runs)]
+    digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
     return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
 
 
@@ -158,7 +167,7 @@ def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -
             return executor.run(program, feed=feed, fetch_list=list(spec.fetch))
 
     def state() -> str:
-        return _digest([np.array(scope.find_var(n).get_tensor()) for n in names])
+        return digest([np.array(scope.find_var(n).get_tensor()) for n in names])
 
     return step, state
 
@@ -181,13 +190,16 @@ def _fill_state(saved: SavedProgram, scope: Any, given: Dict[str, Any]) -> List[
     return sorted(names)
 
 
-def make_feed(saved: SavedProgram, names: List[str], sizes: Dict[str, Tuple[int, ...]]) -> Dict:
+def make_feed(saved: SavedProgram,
+              names: List[str],
+              sizes: Dict[str, Tuple[int, ...]],
+              seed: int = 0) -> Dict[str, np.ndarray]:
     """Inputs that any program accepts: normal numbers, and 0 or 1 where whole numbers are asked for.
 
     Raises:
         InvalidProgramError: an input with LoD, which has no shape to draw from.
     """
-    random = np.random.RandomState(0)
+    random = np.random.RandomState(seed)
     variables = {v.name: v for v in saved.message.blocks[0].vars}
     feed = {}
     for name in names:
@@ -211,7 +223,8 @@ def _numpy_type(data_type: int) -> Any:
     }.get(name, name.lower())
 
 
-def _digest(arrays: List[np.ndarray]) -> str:
+def digest(arrays: List[np.ndarray]) -> str:
+    """The same for the same bytes, types and shapes."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(f'{array.dtype} {array.shape}\n'.encode())

@@ -24,6 +24,7 @@ from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
 from transpiler.program_desc.likeness import TENSORS, UNLIKE, likenesses, without_framework
+from transpiler.program_desc.part_names import sliced_shape
 
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
@@ -344,6 +345,8 @@ class _Inference:
             self._contents.follow(step.op, step.kind, block)
         if step.kind == 'rnn':
             _set_rnn_reserve(step.op, block)
+        elif step.kind == 'slice':
+            _set_part_rows(step.op, block)
         elif self._row_counts:
             self._set_sequence_rows(step.op, step.kind, block)
         return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
@@ -381,6 +384,16 @@ _ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_mem
 
 def _has_input(op: core.OpDesc, slot: str) -> bool:
     return slot in op.input_names() and bool(op.input(slot))
+
+
+def _set_part_rows(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """Where the parts of a program begin and end is computed as it runs."""
+    if not _has_input(op, 'EndsTensor'):
+        return
+    source, result = op.input('Input')[0], op.output('Out')[0]
+    shape = sliced_shape(source, result, block.find_var_recursive(source.encode()).shape())
+    if shape is not None:
+        block.find_var_recursive(result.encode()).set_shape(shape)
 
 
 # Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
