@@ -8,18 +8,22 @@ Paddle's executor memory of its own, which grows with the square of the ops (abo
 
 from __future__ import annotations
 
-from typing import AbstractSet, Dict, List
+from typing import AbstractSet, Dict, List, Optional
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import points_with_workspaces
-from transpiler.ir import RELEASE, SHARE, Graph
+from transpiler.ir import RELEASE, SHARE, Graph, Op
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import LEAST_BYTES, never_released, never_shared, states
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
+# Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
+_FULL = 0.95
+# An op with n names takes Paddle's executor time to build that grows with the square of n, and the cube together.
+_NAMES = 16
 # Scalars are left to the collector, which is never late with more of them than this share of the peak.
 _SCALARS = 1 / 64
 
@@ -41,9 +45,9 @@ def left_to_collector(graph: Graph, timeline: Timeline) -> int:
             sum(size for size, lifetime in found if not bound.isdisjoint(lifetime.storages)))
 
 
-def release_in_time(graph: Graph, timeline: Timeline, times: float = 1.0) -> None:
-    """Releases what the collector would free before the ops at which all that is dead would lift the memory above `times`
-    the peak of `timeline`, which is of `graph` under a runtime that collects.
+def release_in_time(graph: Graph, timeline: Timeline) -> None:
+    """Releases what the collector would free before the ops at which all that is dead would fill the memory up to the peak of
+    `timeline`, which is of `graph` under a runtime that collects.
 
     Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
@@ -52,27 +56,35 @@ def release_in_time(graph: Graph, timeline: Timeline, times: float = 1.0) -> Non
     found = spans(graph)
     dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))
     names = {graph.values[v].storage: v for values in dying.values() for v in values}
-    released = _in_time(graph, timeline, names.keys(), times)
+    released = _in_time(graph, timeline, names.keys())
     chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
     shared = in_place_by_op(graph, timeline.lifetimes)
     region = graph.regions[0]
     old_ops, region.ops = region.ops, []
     for at, op in enumerate(old_ops):
         if at in released:
-            values = tuple(names[s] for lifetime in released[at] for s in lifetime.storages)
-            add_op(graph, 0, RELEASE, guards(graph, graph.ops[op], values), values)
+            _add_releases(graph, graph.ops[op],
+                          [names[s] for l in released[at] for s in l.storages])
         pairs = [p for p in shared.get(op, ()) if p[0] in chosen and p[0] in dying.get(at, ())]
         if pairs:
             operands, results = zip(*pairs)
             add_op(graph, 0, SHARE, operands, results)
         region.ops.append(op)
+    if len(old_ops) in released:
+        _add_releases(graph, None, [names[s] for l in released[len(old_ops)] for s in l.storages])
 
 
-def _in_time(graph: Graph, timeline: Timeline, mortal: AbstractSet[int],
-             times: float) -> Dict[int, List[Lifetime]]:
-    """What to release before which position of the main region, as late as that can be."""
+def _add_releases(graph: Graph, following: Optional[Op], values: List[int]) -> None:
+    for start in range(0, len(values), _NAMES):
+        part = tuple(values[start:start + _NAMES])
+        add_op(graph, 0, RELEASE, guards(graph, following, part), part)
+
+
+def _in_time(graph: Graph, timeline: Timeline,
+             mortal: AbstractSet[int]) -> Dict[int, List[Lifetime]]:
+    """What to release before which position of the main region, or behind the last, as late as that can be."""
     needed = _bytes_by_position(graph, timeline)
-    limit = max(needed, default=0) * times
+    limit = max(needed, default=0) * _FULL
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
         if timeline.evaluate(lifetime.size) and mortal >= set(lifetime.storages):
@@ -80,13 +92,13 @@ def _in_time(graph: Graph, timeline: Timeline, mortal: AbstractSet[int],
     released: Dict[int, List[Lifetime]] = {}
     dead: List[Lifetime] = []
     dead_bytes = 0
-    for at, live_bytes in enumerate(needed):
-        for lifetime in ending.get(at, ()):
-            dead.append(lifetime)
-            dead_bytes += timeline.evaluate(lifetime.size)
+    # What is left at the end may still be there when the next run comes to its peak.
+    for at, live_bytes in enumerate([*needed, max(needed, default=0)]):
+        new = ending.get(at, [])
+        dead += new
+        dead_bytes += sum(timeline.evaluate(lifetime.size) for lifetime in new)
         if dead and live_bytes + dead_bytes > limit:
-            released[at] = dead
-            dead, dead_bytes = [], 0
+            released[at], dead, dead_bytes = dead, [], 0
     return released
 
 

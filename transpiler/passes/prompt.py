@@ -21,7 +21,6 @@ from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_
 from transpiler.passes.in_time import release_in_time
 from transpiler.passes.release import add_op, last_uses
 
-_SAME_PEAK = 1.01
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
 
@@ -38,7 +37,7 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     for region in graph.regions[1:]:
         _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
                                  timeline)
-    release_in_time(graph, timeline, _SAME_PEAK)
+    release_in_time(graph, timeline)
     return graph
 
 
@@ -50,8 +49,7 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
         large = _bytes(graph, target, timeline) >= least
-        if (graph.ops[op].region and large and graph.ops[op].kind != SHARE and
-                _works_in_place(graph, op)):
+        if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
     for region in graph.regions[1:]:
         old_ops, region.ops = region.ops, []
@@ -108,13 +106,6 @@ def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[
     pair = named[source], written[target]
     if all(graph.values[v].region == graph.ops[op].region for v in pair):
         yield pair
-
-
-def _works_in_place(graph: Graph, op: int) -> bool:
-    """Not the gradient of a broadcast: its kernel takes new memory where it finds its result in its operand's."""
-    kind = graph.ops[op].kind
-    shapes = {graph.values[v].shape for v in graph.ops[op].operands if v >= 0}
-    return not (kind.startswith('elementwise_') and kind.endswith('_grad') and len(shapes) > 1)
 
 
 def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:

@@ -13,6 +13,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
+from transpiler.program_desc.broadcasts import works_in_place
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.shapes import Shapes, infer_shapes
@@ -171,6 +172,8 @@ class _Importer:
             return
         op.operands = self._resolve_all(desc.inputs, index)
         op.results = self._resolve_all(desc.outputs, index)
+        if op.facts.in_place and not works_in_place(self._graph, op):
+            op.facts = replace(op.facts, in_place=())
         role, callstack = _made_as(desc)
         op.label = source_line(callstack) if self._labels else ''
         op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)
