@@ -155,7 +155,9 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
-    return Optimized(best.serialized, plan, dims, report, {PARAMETERS: fused.parameters})
+    # Paddle writes no file of no parameters, and does not load one.
+    replaced = {PARAMETERS: fused.parameters} if fused.parameters else {}
+    return Optimized(best.serialized, plan, dims, report, replaced)
 
 
 def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: ImportedProgram,

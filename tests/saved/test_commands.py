@@ -92,6 +92,17 @@ def test_check_finds_equal_bytes_and_measures_both(folder):
     assert max(rows[1]['peak_bytes']) < max(rows[0]['peak_bytes'])
 
 
+def test_a_program_without_parameters_is_optimised_without_a_file_of_them(folder):
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        x = paddle.static.data('x', [None, 64])
+        y = paddle.tanh(paddle.scale(x, 2.0))
+        paddle.static.save_inference_model(str(folder / 'bare'), [x], [y], paddle.static.Executor())
+    done(folder, 'optimize', 'bare', '-o', 'less', '--batch-size', '8')
+    assert [path.name for path in folder.glob('less.*')] == ['less.pdmodel']
+    assert 'equal' in done(folder, 'check', 'bare', 'less', '--batch-size', '8').stdout
+
+
 def test_check_finds_weights_that_differ(folder):
     done(folder, 'optimize', 'tiny', '-o', 'small')
     path = folder / 'small.pdiparams'

@@ -69,7 +69,9 @@ def parameter_names(message: framework_pb2.ProgramDesc) -> List[str]:
 
 
 def _saved_parameters(message: framework_pb2.ProgramDesc, scope: Any) -> bytes:
-    """What Paddle's own save operator writes for the tensors in `scope`."""
+    """What Paddle's own save operator, which refuses to write none, writes for the tensors in `scope`."""
+    if not parameter_names(message):
+        return b''
     # A scope of its own: running in the predictor's would drop the scope that the predictor works in.
     shared = core.Scope()
     for name in parameter_names(message):
