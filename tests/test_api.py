@@ -1,6 +1,7 @@
 """memory_optimize as a caller meets it: bad input, old calls, the report."""
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any, Callable, Dict, List
 
@@ -363,3 +364,14 @@ def test_releases_that_take_longer_than_what_they_serve_are_not_made() -> None:
     case = forward_chain(width=2)
     report = memory_optimize(case.main, fetch_list=list(case.fetch), runtime='executor')
     assert not report.changed and report.late_peak_bytes is None
+
+
+def test_the_cycle_collector_finds_old_cycles_as_soon_as_it_would_have() -> None:
+    """Programs are cycles that hold memory of Paddle's: a process that optimises many must get rid of them."""
+    case = CHAIN()
+    gc.collect()
+    gc.collect(1)
+    young = gc.get_count()[2]
+    assert young == 1 and gc.isenabled()
+    optimised(case)
+    assert gc.get_count()[2] >= young and gc.isenabled()

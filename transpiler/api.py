@@ -99,10 +99,6 @@ def _no_cycle_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                # What is left of planning becomes old at once: the first collection would go through all of it.
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 
