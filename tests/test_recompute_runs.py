@@ -260,3 +260,21 @@ def test_a_budget_bears_what_the_kernels_of_convolutions_take(share: float) -> N
     assert max(peak.first, peak.later) <= budget + _FEW_BYTES
     if not share:
         assert peak.first == lowest.resting_bytes + lowest.needed_bytes
+
+
+def test_plans_for_all_budgets_are_proved() -> None:
+    """Releases that come in time must bear storages that are shared for the same reason, and the other way round."""
+
+    def optimised(**options: Any) -> Any:
+        case = build_benchmark("transformer_gelu", Options(length=512))
+        return memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=8, **options)
+
+    lowest = optimised(recompute="max")
+    least, most, extras = lowest.sure_bytes, lowest.peak_bytes_before, []
+    for share in range(5):
+        budget = lowest.resting_bytes + least + (most - least) * share // 4
+        report = optimised(budget=budget)
+        assert report.resting_bytes + report.sure_bytes <= budget
+        assert "proved equal" not in report.note
+        extras.append(report.recompute.extra_seconds if report.recompute else 0.0)
+    assert extras == sorted(extras, reverse=True) and extras[0] > 0
