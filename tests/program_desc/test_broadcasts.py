@@ -17,6 +17,7 @@ SHAPES = [([4, 8], [8]), ([4, 8], [1, 8]), ([4, 8], [4, 1]), ([2, 4, 8], [2, 1, 
 
 def gradient_of_a_sum(x: List[int], y: List[int]) -> Tuple[Any, Any, str]:
     """A program whose gradient of x has the memory of the sum's gradient when its kernel starts."""
+    paddle.enable_static()
     main = paddle.static.Program()
     with paddle.static.program_guard(main, paddle.static.Program()):
         block = main.global_block()
