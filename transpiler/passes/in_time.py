@@ -24,7 +24,7 @@ from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 _FULL = 0.95
 # An op with n names takes Paddle's executor time to build that grows with the square of n, and the cube together.
 _NAMES = 16
-# Scalars are left to the collector, which is never late with more of them than this share of the peak.
+# Scalars are left to the collector; they are counted up to this share of the peak.
 _SCALARS = 1 / 64
 
 

@@ -11,6 +11,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.analysis.positions import spans
 from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
+from transpiler.program_desc.making import make_fill
 from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
@@ -261,12 +262,7 @@ def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
     variable.type.type = framework_pb2.VarType.LOD_TENSOR
     variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
     variable.type.lod_tensor.tensor.dims.append(0)
-    fill = framework_pb2.OpDesc(type='fill_constant')
-    fill.outputs.add(parameter='Out', arguments=[EMPTY_TENSOR])
-    fill.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[0])
-    fill.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.FP32)
-    fill.attrs.add(name='value', type=framework_pb2.FLOAT, f=0.0)
-    fill.attrs.add(name=ROLE, type=framework_pb2.INT, i=0)
+    fill = make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0, **{ROLE: 0})
     ops = [fill, *block.ops]
     del block.ops[:]
     block.ops.extend(ops)

@@ -16,6 +16,7 @@ from typing import Iterable, Iterator, List, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.program_desc.importer import is_release
+from transpiler.program_desc.making import make_fill
 from transpiler.program_desc.registry import EMPTY_NAME
 
 CONDITION = 'transpiler.always'
@@ -88,13 +89,7 @@ def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
     variable.type.type = framework_pb2.VarType.LOD_TENSOR
     variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.BOOL
     variable.type.lod_tensor.tensor.dims.append(1)
-    op = framework_pb2.OpDesc(type='fill_constant')
-    op.outputs.add(parameter='Out', arguments=[CONDITION])
-    op.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[1])
-    op.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.BOOL)
-    op.attrs.add(name='value', type=framework_pb2.FLOAT, f=1.0)
-    op.attrs.add(name='force_cpu', type=framework_pb2.BOOLEAN, b=True)
-    return op
+    return make_fill(CONDITION, [1], framework_pb2.VarType.BOOL, 1.0, force_cpu=True)
 
 
 def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],

@@ -18,6 +18,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.program_desc.enclosure import run_block, written_by
 from transpiler.program_desc.importer import is_release
+from transpiler.program_desc.making import make_op
 from transpiler.program_desc.part_names import part_of, result_of
 
 _PREFIX = 'transpiler.rows'
@@ -264,22 +265,3 @@ def _renamed(op: framework_pb2.OpDesc, names: Dict[str, str]) -> framework_pb2.O
     for slot in list(copy.inputs) + list(copy.outputs):
         slot.arguments[:] = [names.get(n, n) for n in slot.arguments]
     return copy
-
-
-def make_op(kind: str, inputs: Dict[str, List[str]], outputs: Dict[str, List[str]],
-            **attributes: object) -> framework_pb2.OpDesc:
-    """An op from plain Python values."""
-    op = framework_pb2.OpDesc(type=kind)
-    for slots, given in ((op.inputs, inputs), (op.outputs, outputs)):
-        for parameter, arguments in given.items():
-            slots.add(parameter=parameter, arguments=arguments)
-    for name, value in attributes.items():
-        if isinstance(value, bool):
-            op.attrs.add(name=name, type=framework_pb2.BOOLEAN, b=value)
-        elif isinstance(value, int):
-            op.attrs.add(name=name, type=framework_pb2.INT, i=value)
-        elif isinstance(value, float):
-            op.attrs.add(name=name, type=framework_pb2.FLOAT, f=value)
-        else:
-            op.attrs.add(name=name, type=framework_pb2.INTS, ints=value)
-    return op

@@ -12,6 +12,7 @@ from typing import List, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.program_desc.importer import EMPTY_TENSOR
+from transpiler.program_desc.making import make_fill
 
 _HELD = '.held'
 _MOVE = 'share_data'  # the same buffer under both names, with its shape, layout and type
@@ -84,12 +85,7 @@ def _move(name: str) -> framework_pb2.OpDesc:
 
 
 def _make_empty() -> framework_pb2.OpDesc:
-    op = framework_pb2.OpDesc(type='fill_constant')
-    op.outputs.add(parameter='Out', arguments=[EMPTY_TENSOR])
-    op.attrs.add(name='shape', type=framework_pb2.LONGS, longs=[0])
-    op.attrs.add(name='dtype', type=framework_pb2.INT, i=framework_pb2.VarType.FP32)
-    op.attrs.add(name='value', type=framework_pb2.FLOAT, f=0.0)
-    return op
+    return make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0)
 
 
 def _empty(name: str) -> framework_pb2.OpDesc:

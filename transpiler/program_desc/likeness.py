@@ -30,8 +30,9 @@ def without_framework(program: framework_pb2.ProgramDesc) -> framework_pb2.Progr
 
 
 def likenesses(message: framework_pb2.ProgramDesc) -> List[int]:
-    """A number for each op of the main block of what `without_framework` gives, the same for those that are alike: of one operator, with equal attributes,
-    and with variables of equal types in their slots. UNLIKE for ops that name anything but tensors.
+    """A number for each op of the main block of what `without_framework` gives, the same for those that are alike: of one
+    operator, with equal attributes, and with variables of equal types in their slots. UNLIKE for ops that name anything
+    but tensors.
 
     Only of programs of one block: inner blocks know variables by names of other blocks.
     """
