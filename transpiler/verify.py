@@ -437,6 +437,8 @@ def _defined_value(old: Graph, definition: Definition) -> Optional[Value]:
     if definition[0] == 'initial':
         named = [v for v in old.values if v.name == definition[1]]
         return named[0] if len({v.shape for v in named}) == 1 else None
+    if definition[0] == 'partial':  # as large as the whole sum
+        return old.values[old.ops[definition[1]].results[0]]
     if not isinstance(definition[0], int):
         return None
     if definition[1] != 'result':

@@ -23,8 +23,9 @@ def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> P
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
     lags = _lags(runner, best)
     held = _hold(runner, best, lags)
-    # Releases that come in time leave no lateness for sharing to hide, where there are no loops and branches.
-    start = replace(best, held=held.held) if len(best.graph.regions) == 1 else held
+    # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
+    in_places = PROMPT in held.steps and len(best.graph.regions) == 1
+    start = replace(best, held=held.held) if in_places else held
     if held.held and budget is not None:
         return _make_sure(runner, start, held, budget)
     if lags or (held.held and best.recomputed is not None):
