@@ -271,8 +271,8 @@ def test_plans_for_all_budgets_are_proved() -> None:
 
     lowest = optimised(recompute="max")
     least, most, extras = lowest.sure_bytes, lowest.peak_bytes_before, []
-    for share in range(5):
-        budget = lowest.resting_bytes + least + (most - least) * share // 4
+    for share in range(9):
+        budget = lowest.resting_bytes + least + (most - least) * share // 8
         report = optimised(budget=budget)
         assert report.resting_bytes + report.sure_bytes <= budget
         assert "proved equal" not in report.note

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import FrozenSet, Optional
+from typing import FrozenSet, Optional, Sequence
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, SHARE, Graph
@@ -22,12 +22,12 @@ _AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMP
 def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
     lags = _lags(runner, best)
-    held = _hold(runner, best, lags)
+    held = _hold(runner, best, lags, budget)
     # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
     in_places = PROMPT in held.steps and len(best.graph.regions) == 1
     start = replace(best, held=held.held) if in_places else held
     if held.held and budget is not None:
-        return _make_sure(runner, start, held, budget)
+        return _make_sure(runner, (start, replace(best, held=held.held)), held, budget)
     if lags or (held.held and best.recomputed is not None):
         return _free_in_time(runner, start, held)
     return held
@@ -39,8 +39,8 @@ def _lags(runner: Runner, best: Plan) -> bool:
             best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE)
 
 
-def _hold(runner: Runner, best: Plan, lags: bool) -> Plan:
-    """Finds out which regions must be held; in a held order, memory is freed in time where that matters."""
+def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan:
+    """Finds out which regions must be held; in a held order, memory is freed in time where that matters and fits."""
     context = runner.context
     held = regions_to_hold(best.original, best.graph, context.model, context.dims,
                            best.after.peak_bytes)
@@ -49,7 +49,8 @@ def _hold(runner: Runner, best: Plan, lags: bool) -> Plan:
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
-                late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes):
+                late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes and
+            (budget is None or candidate.sure_bytes <= budget)):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
 
@@ -59,10 +60,14 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
-def _make_sure(runner: Runner, start: Plan, best: Plan, budget: int) -> Plan:
-    """Keeps to the budget without the runtime's collector, which may be late. From `start`; `best` where that needs more."""
-    candidate = runner.run((SURE,), start)
-    return replace(candidate, held=best.held) if candidate.sure_bytes <= budget else best
+def _make_sure(runner: Runner, starts: Sequence[Plan], otherwise: Plan, budget: int) -> Plan:
+    """Keeps to the budget without the runtime's collector, which may be late: from the first of `starts` from which that
+    fits, `otherwise` if none does."""
+    for start in starts:
+        candidate = runner.run((SURE,), start)
+        if candidate.sure_bytes <= budget:
+            return replace(candidate, held=otherwise.held)
+    return otherwise
 
 
 def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
