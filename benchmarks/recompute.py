@@ -64,6 +64,9 @@ STUDIES: Mapping[str, Study] = MappingProxyType({
     "resnet50": _study("resnet50", (1516.0, 0.087), batch_size=32, image_size=224),
     "resnet50-8": _study("resnet50", (None, 0.087), batch_size=8, image_size=224),
     "resnet152": _study("resnet152", (2913.0, 0.069), batch_size=32, image_size=224),
+    **{
+        name: _study(name) for name in ("demo", "gru_loop", "attention_loop", "dynamic_rnn")
+    },
     "resnet152-4": _study("resnet152", (None, 0.069), batch_size=4, image_size=224),
 })
 

@@ -13,10 +13,9 @@ for the cut), here with compute time on the arcs and trips as a factor.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterator, Optional, Set
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-import networkx
-from networkx.algorithms.flow import preflow_push
+from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.counters import mirrored_counters
@@ -27,9 +26,14 @@ from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable, seen_by_gradient
 
+_Limits = Tuple[Tuple[int, float], ...]  # of gradient regions: id, and seconds of a step
+_Node = Tuple[int, str]  # a value or an op, and what of it
+_SOURCE, _SINK = (-1, 'source'), (-1, 'sink')
 _FOREVER = float('inf')
 # How long `_put_back` tries: values kept after all, and values looked at for each.
 _MOST_PUT_BACK, _MOST_CANDIDATES = 6, 40
+# Levels for budgets: so many, and fewer where a graph has many ops; two rates have at most so many between them.
+_MOST_LEVELS, _FEWEST_LEVELS, _OPS_OF_LEVELS, _MOST_BETWEEN = 24, 4, 40_000, 6
 # Bytes that a second of compute is worth: from nearly nothing to more than any memory.
 _RATES = [10.0**(k / 8) for k in range(24, 121)]
 
@@ -57,32 +61,118 @@ def recompute_less_in_regions(graph: Graph, context: PassContext) -> Graph:
     return _recompute(graph, context, _allowed_seconds(graph, context) / 2)
 
 
-def recompute_all_in_regions(graph: Graph, context: PassContext) -> Graph:
-    """The same, whatever time it takes: under a budget in bytes, that decides."""
-    return _recompute(graph, context, _FOREVER)
+@dataclass(frozen=True)
+class RecomputeWithin:
+    """The pass with a limit for each gradient region: (region, seconds of a step)."""
+
+    limits: _Limits
+
+    def __call__(self, graph: Graph, context: PassContext) -> Graph:
+        return _recompute_within(graph, context, self.limits)
+
+
+def recompute_levels(graph: Graph, context: PassContext) -> List[RecomputeWithin]:
+    """Passes that rebuild more and more, from nothing that takes time to all that can be.
+
+    They depend on the graph alone, not on any budget.
+    """
+    rungs = _rungs(graph, context)
+    most = min(_MOST_LEVELS, max(_FEWEST_LEVELS, _OPS_OF_LEVELS // max(1, len(graph.ops))))
+    found = rungs[:1]  # takes no time, but may rebuild what takes none
+    for rung in rungs[1:]:
+        found.extend((*_between(found[-1], rung, rungs[0].kept // most), rung))
+    return [RecomputeWithin(rung.limits) for rung in _spread(found, rungs[0].kept / most)]
 
 
 def _allowed_seconds(graph: Graph, context: PassContext) -> float:
+    if context.recompute != 'auto':
+        return _FOREVER
     step = context.cost.region_seconds(graph, 0, context.dims)
     return context.max_overhead * step + context.saved_seconds
 
 
-def _recompute(graph: Graph, context: PassContext, budget: float) -> Graph:
-    """`budget` is in seconds of a step."""
+def _gradient_regions(graph: Graph) -> List[Region]:
+    return [region for region in graph.regions if region.forward >= 0]
+
+
+def _recompute(graph: Graph, context: PassContext, seconds: float) -> Graph:
+    """All regions at the lowest exchange rate for which `seconds` of a step are enough; who comes first gets the rest."""
     if not context.recompute:
         return graph
-    for gradient in list(graph.regions):
-        if gradient.forward < 0:
-            continue
+    fitting = [rung for rung in _rungs(graph, context) if rung.seconds <= seconds]
+    return _recompute_within(graph, context, fitting[-1].limits, seconds - fitting[-1].seconds)
+
+
+def _recompute_within(graph: Graph,
+                      context: PassContext,
+                      limits: _Limits,
+                      spare: float = 0.0) -> Graph:
+    for region, limit in limits:
+        gradient = graph.regions[region]
         _drop_shape_readers(graph, gradient)
         problem = _problem(graph, gradient, context)
-        rebuilt = _choose(problem, context.recompute, budget)
+        rebuilt = _choose(problem, limit + spare)
         spent = _seconds(problem, rebuilt)
         context.spent_seconds += spent
-        budget -= spent
+        spare = max(0.0, limit + spare - spent)
         if rebuilt:
             _Rebuilder(graph, problem, rebuilt).run()
     return graph
+
+
+@dataclass(frozen=True)
+class _Rung:
+    """What stays for the gradients, in bytes, if they may take so long."""
+
+    kept: int
+    limits: _Limits
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.limits)
+
+
+def _rungs(graph: Graph, context: PassContext) -> List[_Rung]:
+    """All regions at one exchange rate, which falls, from that at which nothing is rebuilt."""
+    graph = graph.copy()
+    problems = []
+    for gradient in _gradient_regions(graph):
+        _drop_shape_readers(graph, gradient)
+        problems.append(_problem(graph, gradient, context))
+    found = [_rung((problem, frozenset()) for problem in problems)]
+    for rate in reversed(_RATES):
+        rung = _rung((problem, _cut(problem, rate)) for problem in problems)
+        if rung != found[-1]:
+            found.append(rung)
+    return found
+
+
+def _rung(choices: Iterable[Tuple[_Problem, FrozenSet[int]]]) -> _Rung:
+    chosen = list(choices)
+    return _Rung(
+        sum(_kept_bytes(problem, rebuilt) for problem, rebuilt in chosen),
+        tuple((problem.gradient.id, _seconds(problem, rebuilt)) for problem, rebuilt in chosen))
+
+
+def _between(last: _Rung, rung: _Rung, least: int) -> Iterator[_Rung]:
+    """No rate gives the sets between those of two neighbouring rates; a limit of the time does. They differ by `least`
+    bytes."""
+    parts = min(_MOST_BETWEEN, (last.kept - rung.kept) // max(1, least))
+    for part in range(1, parts):
+        share = part / parts
+        yield _Rung(
+            int(last.kept + share * (rung.kept - last.kept)),
+            tuple((region, before + share * (after - before))
+                  for (region, before), (_, after) in zip(last.limits, rung.limits)))
+
+
+def _spread(rungs: Sequence[_Rung], least: float) -> List[_Rung]:
+    """The last, and those before it that each keep `least` bytes less than the one before."""
+    found: List[_Rung] = []
+    for rung in rungs:
+        if rung is rungs[-1] or not found or found[-1].kept - rung.kept >= least:
+            found.append(rung)
+    return found
 
 
 def _drop_shape_readers(graph: Graph, gradient: Region) -> None:
@@ -236,40 +326,38 @@ def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Se
     return is_stable(graph, positions, value, forward)
 
 
-def _choose(problem: _Problem, mode: str, budget: float) -> FrozenSet[int]:
-    """Values to rebuild, at the lowest exchange rate whose extra time fits into `budget` seconds.
+def _choose(problem: _Problem, seconds: float) -> FrozenSet[int]:
+    """Values to rebuild, at the lowest exchange rate whose extra time fits into `seconds`.
 
     A higher rate never rebuilds more, so the lowest is found by bisection. No rate gives the sets between those of two
-    neighbouring rates: so starting from all that can be rebuilt, values are put back until the time fits.
+    neighbouring rates: so starting from what takes too long, values are put back until the time fits.
     """
-    if mode != 'auto':
-        return _cut(problem, _RATES[0])
     best: FrozenSet[int] = frozenset()
     low, high = 0, len(_RATES)
     while low < high:
         middle = (low + high) // 2
         rebuilt = _cut(problem, _RATES[middle])
-        if _seconds(problem, rebuilt) <= budget:
+        if _seconds(problem, rebuilt) <= seconds:
             best, high = rebuilt, middle
         else:
             low = middle + 1
     if high == 0:
         return best
-    between = _put_back(problem, budget)
-    return min((best, between), key=lambda rebuilt: _kept_bytes(problem, rebuilt))
+    between = (_put_back(problem, seconds, rate) for rate in {_RATES[0], _RATES[high - 1]})
+    return min((best, *between), key=lambda rebuilt: _kept_bytes(problem, rebuilt))
 
 
-def _put_back(problem: _Problem, budget: float) -> FrozenSet[int]:
-    """All that can be rebuilt, which takes too long, with a few values kept after all: greedily the one after which the
+def _put_back(problem: _Problem, seconds: float, rate: float) -> FrozenSet[int]:
+    """What is rebuilt at `rate`, which takes too long, with a few values kept after all: greedily the one after which the
     time fits and least is kept, or else the one that takes most time off for its bytes."""
     kept: FrozenSet[int] = frozenset()
-    rebuilt = _cut(problem, _RATES[0])
+    rebuilt = _cut(problem, rate)
     for _ in range(_MOST_PUT_BACK):
-        options = [(_cut(problem, _RATES[0], kept | {value}), value)
+        options = [(_cut(problem, rate, kept | {value}), value)
                    for value in sorted(rebuilt)[:_MOST_CANDIDATES]]
         if not options:
             break
-        fitting = [option for option in options if _seconds(problem, option[0]) <= budget]
+        fitting = [option for option in options if _seconds(problem, option[0]) <= seconds]
         rank = _kept_bytes if fitting else _seconds
         rebuilt, value = min(fitting or options, key=lambda option: rank(problem, option[0]))
         if fitting:
@@ -293,44 +381,52 @@ def _cut(problem: _Problem, rate: float, kept: FrozenSet[int] = frozenset()) -> 
     """Values to rebuild when a second costs `rate` bytes. A value's node is split: the arc inside is keeping it, the arc
     from the source is rebuilding it, the arcs from its op's operands say that these must be had too. `kept` values are
     not rebuilt at any price."""
-    network = networkx.DiGraph()
-    network.add_nodes_from(('source', 'sink'))
+    network = _Network()
     pending, seen = sorted(problem.needed), set(problem.needed)
     for value in pending:
-        network.add_edge((value, 'had'), 'sink')  # without a capacity: infinite
+        network.arc((value, 'had'), _SINK)
     while pending:
         value = pending.pop()
         op = None if value in kept else problem.producer.get(value)
-        network.add_edge((value, 'made'), (value, 'had'), capacity=problem.size.get(value, 0) + 1)
-        if op is None:
-            network.add_edge('source', (value, 'made'))
+        network.arc((value, 'made'), (value, 'had'), problem.size.get(value, 0) + 1)
+        if op is None:  # keeping it is the only way: any cost above that of keeping it says so
+            network.arc(_SOURCE, (value, 'made'), problem.size.get(value, 0) + 2)
             continue
-        network.add_edge('source', ('op', op.id), capacity=int(problem.seconds[op.id] * rate) + 1)
-        network.add_edge(('op', op.id), (value, 'made'))
+        network.arc(_SOURCE, (op.id, 'op'), int(problem.seconds[op.id] * rate) + 1)
+        network.arc((op.id, 'op'), (value, 'made'))
         for operand in op.data_reads():
             if operand in problem.free or operand not in problem.size:
                 continue
-            network.add_edge((operand, 'had'), ('op', op.id))
+            network.arc((operand, 'had'), (op.id, 'op'))
             if operand not in seen:
                 seen.add(operand)
                 pending.append(operand)
-    return _sink_side(network)
+    return frozenset(value for value, what in network.sink_side() if what == 'made')
 
 
-def _sink_side(network: networkx.DiGraph) -> FrozenSet[int]:
-    """Values on the sink's side of a minimum cut: rebuilt, not kept. Of several minimum cuts the one nearest to the sink:
-    it rebuilds least."""
-    residual = preflow_push(network, 'source', 'sink')
-    reach = {'sink'}
-    frontier = ['sink']
-    while frontier:
-        node = frontier.pop()
-        for before in residual.predecessors(node):
-            arc = residual[before][node]
-            if before not in reach and arc['flow'] < arc['capacity']:
-                reach.add(before)
-                frontier.append(before)
-    return frozenset(n[0] for n in reach if isinstance(n, tuple) and n[1] == 'made')
+class _Network:
+    """Arcs between named nodes; the last capacity counts where one is added again."""
+
+    def __init__(self) -> None:
+        self._arcs: Dict[Tuple[_Node, _Node], Optional[int]] = {}
+
+    def arc(self, tail: _Node, head: _Node, capacity: Optional[int] = None) -> None:
+        """Without a capacity it is infinite."""
+        self._arcs[tail, head] = capacity
+
+    def sink_side(self) -> List[_Node]:
+        """Nodes on the sink's side of a minimum cut: of several, the one nearest to the sink, which rebuilds least."""
+        nodes = list(dict.fromkeys([_SOURCE, _SINK, *(node for arc in self._arcs for node in arc)]))
+        numbers = {node: number for number, node in enumerate(nodes)}
+        infinite = 1 + sum(capacity or 0 for capacity in self._arcs.values())
+        flow = SimpleMaxFlow()
+        for (tail, head), capacity in self._arcs.items():
+            flow.add_arc_with_capacity(numbers[tail], numbers[head],
+                                       infinite if capacity is None else capacity)
+        status = flow.solve(numbers[_SOURCE], numbers[_SINK])
+        if status != SimpleMaxFlow.OPTIMAL:
+            raise ArithmeticError(f'the minimum cut of a loop of {len(nodes)} nodes: {status}')
+        return [nodes[number] for number in flow.get_sink_side_min_cut()]
 
 
 def _ops_of(problem: _Problem, rebuilt: FrozenSet[int]) -> Set[int]:

@@ -15,17 +15,19 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
-from transpiler.passes.remat.problem import backward_start, remat_problem
+from transpiler.passes.remat.problem import RematProblem, backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.planning.plans import Plan, Recomputed
 
 # A smaller gain is not worth clones.
 _WORTH_IT = 0.99
+_MOST_PROOFS = 8
 
 
 @dataclass(frozen=True)
 class _Candidate:
     base: Plan
+    problem: RematProblem  # of the base, with all that may be cloned
     rung: Rung
 
     @property
@@ -62,9 +64,10 @@ class Fitter:
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
-                rungs = proved(rungs) if exact else rungs
-                self._candidates.extend(_Candidate(base, rung) for rung in rungs[1:])
+                self._candidates.extend(_Candidate(base, problem, rung) for rung in rungs[1:])
         self._candidates = front(self._candidates)
+        if exact:
+            self._candidates = front(self._candidates + _proofs(self._candidates))
 
     def lowest(self) -> Plan:
         """The plan of the lowest peak, whatever its time."""
@@ -113,6 +116,13 @@ class Fitter:
                        left_alone=self._finished.left_alone,
                        savings=base.savings + [('recompute', saved)],
                        recomputed=done)
+
+
+def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:
+    """For the peaks of some of `candidates`, the cheapest plans from the same base."""
+    chosen = candidates[::1 + len(candidates) // _MOST_PROOFS]
+    found = ((each, proved(each.problem, each.peak)) for each in chosen)
+    return [replace(each, rung=rung) for each, rung in found if rung is not None]
 
 
 def _different(bases: Sequence[Plan]) -> List[Plan]:

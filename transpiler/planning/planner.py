@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Mapping, Optional, Tuple
+from typing import Iterator, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
+from transpiler.passes.recompute import recompute_levels
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.lag import in_order_and_in_time
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (LOOP_PASSES, OPTIMIZE, RECOMPUTE, RECOMPUTE_ALL,
-                                           RECOMPUTE_LESS, SCHEDULE, SPACED, SUMS, UPDATES,
-                                           NamedPass, Sequences)
+from transpiler.planning.sequences import (ARRAYS, COPIES, OPTIMIZE, RECOMPUTE, RECOMPUTE_LESS,
+                                           SCHEDULE, SPACED, SUMS, UNREAD, UPDATES, NamedPass,
+                                           Sequences, within_loops)
 
 _MORE_FOR_SPEED = 1.005
 _MOST_NAMED = 8
@@ -31,7 +32,6 @@ def plan(graph: Graph,
     back, and values share memory only if that adds no dependence.
     """
     runner = Runner(graph, model, dims, options)
-    sequences = _with_all_recomputed(runner, sequences, options)
     best = runner.run(())
     sums = runner.run(_allowed_sums(sequences)).steps
     tried = [best]
@@ -45,6 +45,10 @@ def plan(graph: Graph,
     if sums:
         candidate = runner.run([step for step in best.steps if step not in sums])
         best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
+    for candidate in _levels(runner, best, options, sequences):
+        tried.append(candidate)
+        if candidate.after.peak_bytes < best.after.peak_bytes:
+            best = replace(candidate, left_alone=best.left_alone)
     best = _fit(runner, best, tried, options, sequences)
     if best.recomputed is not None or best.extra_seconds:
         best = replace(best, step_seconds=runner.step_seconds)
@@ -52,24 +56,37 @@ def plan(graph: Graph,
         best = _space(runner, best, options.budget)
     if not options.parallel and any(SCHEDULE in sequence for sequence in sequences):
         best = in_order_and_in_time(runner, best, options.budget)
+    if options.budget is not None and best.sure_bytes > options.budget:
+        raise MemoryBudgetError(_over_budget(best, options.budget), best.sure_bytes)
     return best
 
 
-def _with_all_recomputed(runner: Runner, sequences: Sequences, options: PlanOptions) -> Sequences:
-    """Under a budget, `max_overhead` is no limit inside loops and branches either."""
-    inner = any(region.forward >= 0 for region in runner.run(()).graph.regions)
-    if options.budget is None or options.recompute != 'auto' or not inner:
-        return sequences
-    return sequences + tuple(
-        tuple(RECOMPUTE_ALL if step == RECOMPUTE else step
-              for step in sequence)
-        for sequence in sequences
-        if RECOMPUTE in sequence)
+def _levels(runner: Runner, best: Plan, options: PlanOptions,
+            sequences: Sequences) -> Iterator[Plan]:
+    """For budgets: `best` with more and less computed again inside loops and branches, and that in the order as it was."""
+    graph = runner.run(()).graph
+    inner = any(region.forward >= 0 for region in graph.regions)
+    if options.budget is None or not inner or not any(RECOMPUTE in s for s in sequences):
+        return
+    sums = tuple(step for step in best.steps if step == SUMS)
+    rest = tuple(step for step in best.steps if step not in sums + within_loops(best.steps))
+    copies = runner.run(sums + (COPIES,))
+    levels = [('recompute', level) for level in recompute_levels(copies.graph, runner.context)]
+    tried = {
+        (COPIES, level, UNREAD, ARRAYS) + after: None for level in levels for after in (rest, ())
+    }
+    for sequence in sequences:  # the lowest peak may need another way to go on
+        if RECOMPUTE in sequence:
+            tried[tuple(levels[-1] if step == RECOMPUTE else step for step in sequence)] = None
+    for sequence in tried:
+        if runner.may_help(sequence):
+            yield runner.run(sums + sequence)
 
 
 def _fit(runner: Runner, best: Plan, tried: List[Plan], options: PlanOptions,
          sequences: Sequences) -> Plan:
-    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows.
+    """Recomputes in the main block: as much as the budget asks for or, without one, as the overhead allows. If no plan
+    fits, the lowest: what is done against a late collector may lower it.
 
     Clones start as soon as they can unless their order is held, so that must be allowed too.
     """
@@ -86,11 +103,7 @@ def _fit(runner: Runner, best: Plan, tried: List[Plan], options: PlanOptions,
                     cheapest,
                     runner.context,
                     exact=True)
-    found = fitter.within_peak(options.budget)
-    if found is None:
-        lowest = fitter.lowest()
-        raise MemoryBudgetError(_over_budget(lowest, options.budget), lowest.sure_bytes)
-    return found
+    return fitter.within_peak(options.budget) or fitter.lowest()
 
 
 def _bases(runner: Runner, plans: List[Plan], options: PlanOptions,
@@ -102,8 +115,7 @@ def _bases(runner: Runner, plans: List[Plan], options: PlanOptions,
         return []
     sums = runner.run(_allowed_sums(sequences)).steps
     orders = ((UPDATES,),) + (((SCHEDULE,),) if SCHEDULE in plans[0].steps else ())
-    inner = dict.fromkeys(
-        tuple(step for step in plan.steps if step in LOOP_PASSES) for plan in plans)
+    inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
     for loops in tuple(inner):  # what loops do not take, the main block may
         inner[tuple(RECOMPUTE_LESS if step is RECOMPUTE else step for step in loops)] = None
     found = (runner.run(sums + loops + order) for loops in inner for order in orders)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Tuple
+from typing import Callable, Iterator, Sequence, Tuple
 
 from transpiler.ir import Graph
 from transpiler.passes.arrays import empty_arrays
@@ -11,7 +11,7 @@ from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.in_time import release_surely
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.recompute import (recompute_all_in_regions, recompute_in_regions,
+from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.release import release_storages
@@ -32,7 +32,6 @@ HOIST: NamedPass = ('one storage for all trips', hoist_storages)
 COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
 UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
 RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
-RECOMPUTE_ALL: NamedPass = ('recompute all', recompute_all_in_regions)
 RECOMPUTE_LESS: NamedPass = ('recompute', recompute_less_in_regions)
 ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 RELEASE: NamedPass = ('release', release_storages)
@@ -40,7 +39,7 @@ PROMPT: NamedPass = ('prompt release', hand_on_or_release)
 SURE: NamedPass = ('sure release', release_surely)
 SUMS: NamedPass = ('sums early', sum_early)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
-LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_ALL, RECOMPUTE_LESS, UNREAD, ARRAYS)
+LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_LESS, UNREAD, ARRAYS)
 FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})
 AFTER_ORDER = (IN_PLACE, REUSE, REUSE_INSIDE, HOIST, RELEASE)
 # Simplest first: a longer sequence must do strictly better to be chosen.
@@ -53,6 +52,11 @@ OPTIMIZE: Sequences = tuple(loops + order + rest
                                          (IN_PLACE, REUSE_INSIDE, HOIST, RELEASE))
                             if loops + order + rest)
 RELEASE_ONLY: Sequences = ((RELEASE,),)
+
+
+def within_loops(steps: Sequence[NamedPass]) -> Tuple[NamedPass, ...]:
+    """Those of `steps` that change what loops and branches compute and keep."""
+    return tuple(s for s in steps if s in LOOP_PASSES or isinstance(s[1], RecomputeWithin))
 
 
 def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:

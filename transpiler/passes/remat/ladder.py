@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Iterator, List
+from typing import FrozenSet, Iterator, List, Optional
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
@@ -19,7 +19,6 @@ from transpiler.passes.remat.turns import Turns
 _LEAST = 0.04
 _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
-_MOST_PROOFS = 4
 _DISTANCE_POWERS = (1.0, 0.0)
 # A bisection of the limit, and how much too long a plan may take before what it need not compute is taken out.
 _HALVINGS = 6
@@ -75,17 +74,10 @@ def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
     return rungs if best is rungs[0] else [rungs[0], best]
 
 
-def proved(rungs: List[Rung]) -> List[Rung]:
-    """`rungs` of a small program, with the cheapest plan there is for the peak of some of them."""
-    if not rungs or not is_small(rungs[0].problem):
-        return rungs
-    found = list(rungs)
-    for rung in rungs[1::max(1, len(rungs) // _MOST_PROOFS)]:
-        plan = cheapest(rungs[0].problem, rung.peak)
-        if plan is not None:
-            found.append(
-                Rung(profile(rung.problem, plan).peak, plan.seconds, plan, rungs[0].problem))
-    return front(found)
+def proved(problem: RematProblem, peak: int) -> Optional[Rung]:
+    """The cheapest plan there is for `peak`; None if the program is not a small one or there is no proof in time."""
+    plan = cheapest(problem, peak) if is_small(problem) else None
+    return None if plan is None else Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
 
 
 def front(rungs: List[Rung]) -> List[Rung]:

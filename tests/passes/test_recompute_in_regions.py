@@ -1,0 +1,86 @@
+"""How much is computed again inside loops and branches: levels for budgets, all regions at one exchange rate."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Dict, List, Tuple
+
+import pytest
+
+from benchmarks.programs import Options, build
+from tests.harness import fingerprint
+from transpiler import MemoryBudgetError
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.arguments import dim_values
+from transpiler.ir import Graph
+from transpiler.passes.context import PassContext
+from transpiler.passes.recompute import recompute_in_regions, recompute_levels
+from transpiler.planning import Plan, PlanOptions, plan
+from transpiler.program_desc.importer import import_program
+
+LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_loop',
+         'dynamic_rnn', 'demo')
+_MODEL = RuntimeModel.COLLECTING
+_BUDGETS = 6
+
+
+@lru_cache(maxsize=None)
+def _program(name: str) -> Tuple[Graph, Dict[str, int]]:
+    """A program of a size at which products and arrays matter, not scalars."""
+    case = build(name, Options())
+    program = import_program(fingerprint(case.main), case.fetch)
+    dims, _ = dim_values(program.symbols(), case.batch_size, case.trip_count)
+    return program.graph, dims
+
+
+def _planned(name: str, **options: object) -> Plan:
+    graph, dims = _program(name)
+    return plan(graph, _MODEL, dims, PlanOptions(**options))
+
+
+def _extra(found: Plan) -> float:
+    return found.extra_seconds + (found.recomputed.seconds if found.recomputed else 0.0)
+
+
+@pytest.mark.parametrize('name', LOOPS)
+def test_levels_rebuild_more_and_more(name: str) -> None:
+    graph, dims = _program(name)
+    spent: List[float] = []
+    for level in recompute_levels(graph, PassContext(_MODEL, dims)):
+        context = PassContext(_MODEL, dims)
+        level(graph.copy(), context)
+        spent.append(context.spent_seconds)
+        assert spent[-1] <= sum(seconds for _, seconds in level.limits) * (1 + 1e-9)
+    everything = PassContext(_MODEL, dims, recompute='max')
+    recompute_in_regions(graph.copy(), everything)
+    assert spent == sorted(spent) and spent[0] == 0.0
+    assert spent[-1] == pytest.approx(everything.spent_seconds)
+
+
+@pytest.mark.parametrize('name', LOOPS)
+def test_a_budget_takes_no_more_time_inside_loops_than_it_must(name: str) -> None:
+    """Not nothing or all: what lies between is chosen where that is enough, and more budget is never slower."""
+    lowest = _planned(name, recompute='max')
+    least, most = lowest.sure_bytes, lowest.before.peak_bytes
+    found = [
+        _planned(name, budget=least + (most - least) * share // (2 * _BUDGETS))
+        for share in range(_BUDGETS)
+    ]
+    assert all(each.sure_bytes <= least + (most - least) * share // (2 * _BUDGETS)
+               for share, each in enumerate(found))
+    extras = [_extra(each) for each in found]
+    assert extras == sorted(extras, reverse=True)
+    # Half the way down the memory costs less than half of the time.
+    assert extras[-1] < extras[0] / 2
+
+
+@pytest.mark.parametrize('name', LOOPS)
+def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
+    """Releases in loops, which come after the choice, lower the peak further: they count."""
+    least = _planned(name, recompute='max').sure_bytes
+    assert _planned(name, budget=least).sure_bytes <= least
+    with pytest.raises(MemoryBudgetError) as caught:
+        _planned(name, budget=least // 4)
+    told = caught.value.best_bytes
+    assert least // 4 < told <= least
+    assert _planned(name, budget=told).sure_bytes <= told
