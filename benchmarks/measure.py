@@ -173,6 +173,7 @@ def optimize(case: Case, spec: Spec) -> Prediction:
         planning_seconds=seconds,
         needed_bytes=int(report.needed_bytes),
         sure_bytes=int(report.sure_bytes),
+        resting_bytes=int(report.resting_bytes),
         planning_cpu_seconds=cpu,
         clones=again.clones if again else 0,
         overhead=again.extra_seconds / again.step_seconds if again else 0.0,

@@ -72,6 +72,7 @@ class Prediction:
     needed_bytes: int = 0
     # The same, with what a late collector may still hold: the least that a budget can be.
     sure_bytes: int = 0
+    resting_bytes: int = 0
     # CPU time, which other processes on the machine do not add to.
     planning_cpu_seconds: float = 0.0
     clones: int = 0

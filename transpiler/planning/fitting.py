@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -84,23 +84,25 @@ class Fitter:
             return self._finished
         return self._apply(min(fitting, key=lambda c: (c.peak, c.seconds)))
 
-    def within_peak(self, peak: int) -> Optional[Plan]:
-        """The cheapest plan whose peak is at most `peak` bytes above resting, as its own timeline has it.
+    def within_peak(self, peak: int, judge: Callable[[Plan], Plan]) -> Optional[Plan]:
+        """The cheapest plan that needs at most `peak` bytes above resting, as `judge` makes it.
 
         A candidate's peak is an estimate: what its clones leave behind for a moment can be missing. Each that turns out
         too large says by how much the next must stay below.
         """
         finished, missing = self._finished, 0
+        fits = judge(finished).sure_bytes <= peak
         for candidate in sorted(self._candidates, key=lambda c: (c.seconds, c.peak)):
-            if finished.sure_bytes <= peak and finished.extra_seconds <= candidate.seconds:
+            if fits and finished.extra_seconds <= candidate.seconds:
                 return finished
             if candidate.peak + missing <= peak:
                 plan = self._apply(candidate)
-                if plan.sure_bytes <= peak:
+                sure = judge(plan).sure_bytes
+                if sure <= peak:
                     return plan
-                missing = max(missing, plan.sure_bytes - candidate.peak)
-        lowest = finished if finished.sure_bytes <= peak else self.lowest()
-        return lowest if lowest.sure_bytes <= peak else None
+                missing = max(missing, sure - candidate.peak)
+        lowest = finished if fits else self.lowest()
+        return lowest if judge(lowest).sure_bytes <= peak else None
 
     def _apply(self, chosen: _Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem

@@ -26,7 +26,7 @@ def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> P
     # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
     in_places = PROMPT in held.steps and len(best.graph.regions) == 1
     start = replace(best, held=held.held) if in_places else held
-    if held.held and budget is not None:
+    if budget is not None and (held.held or lags):
         return _make_sure(runner, (start, replace(best, held=held.held)), held, budget)
     if lags or (held.held and best.recomputed is not None):
         return _free_in_time(runner, start, held)
@@ -45,7 +45,7 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
     held = regions_to_hold(best.original, best.graph, context.model, context.dims,
                            best.after.peak_bytes)
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
-    for sequence in _AGAINST_LAG if held and lags else ():
+    for sequence in _AGAINST_LAG if lags and (held or len(best.graph.regions) > 1) else ():
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
@@ -66,7 +66,7 @@ def _make_sure(runner: Runner, starts: Sequence[Plan], otherwise: Plan, budget: 
     for start in starts:
         candidate = runner.run((SURE,), start)
         if candidate.sure_bytes <= budget:
-            return replace(candidate, held=otherwise.held)
+            return replace(candidate, held=otherwise.held | {0})
     return otherwise
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
@@ -61,9 +62,20 @@ class Plan:
         return peak_with_workspaces(self.graph, self.after)
 
     @cached_property
-    def sure_bytes(self) -> int:
-        """The same, with all the small values that a late collector may still hold: what a budget must bear."""
+    def timely_bytes(self) -> int:
+        """The same, with all the small values that a late collector may still hold: what stays when the rest is released."""
         return self.needed_bytes + left_to_collector(self.graph, self.after)
+
+    @cached_property
+    def sure_bytes(self) -> int:
+        """What a budget must bear: `timely_bytes`, and what a late collector lets pile up inside loops and branches.
+
+        In the main block nothing does, once the plan is finished: it releases by itself.
+        """
+        if len(self.graph.regions
+              ) == 1 or self.after.lifetimes.model is not RuntimeModel.COLLECTING:
+            return self.timely_bytes
+        return max(self.timely_bytes, self.after.lagging_peak_bytes)
 
     @property
     def frees_in_time(self) -> bool:

@@ -1,0 +1,34 @@
+"""What recomputing in the main block can start from."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.planning.plans import Plan
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import (RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SUMS, UPDATES,
+                                           NamedPass, Sequences, within_loops)
+
+
+def bases(runner: Runner, plans: Sequence[Plan], sequences: Sequences) -> List[Plan]:
+    """What `plans` do inside loops and branches, in some orders of the main block.
+
+    Clones start as soon as they can unless their order is held, so that must be allowed too.
+    """
+    allowed = {step for sequence in sequences for step in sequence}
+    gains = runner.context.model is RuntimeModel.COLLECTING and bool(runner.context.recompute)
+    if not gains or not {SCHEDULE, RECOMPUTE} <= allowed:
+        return []
+    sums = runner.run(allowed_sums(sequences)).steps
+    orders = ((UPDATES,),) + (((SCHEDULE,),) if SCHEDULE in plans[0].steps else ())
+    inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
+    for loops in tuple(inner):  # what loops do not take, the main block may
+        inner[tuple(RECOMPUTE_LESS if step is RECOMPUTE else step for step in loops)] = None
+    found = (runner.run(sums + loops + order) for loops in inner for order in orders)
+    return list({id(base): base for base in found}.values())
+
+
+def allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
+    """Early sums, where ops may be moved."""
+    return (SUMS,) if any(SCHEDULE in sequence for sequence in sequences) else ()

@@ -1,0 +1,89 @@
+"""The cheapest plan that keeps to a budget, over all passes together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Callable, Dict, Iterator, Sequence
+
+from transpiler.errors import MemoryBudgetError
+from transpiler.passes.recompute import recompute_levels
+from transpiler.planning.bases import bases
+from transpiler.planning.fitting import Fitter
+from transpiler.planning.plans import Plan
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import (ARRAYS, COPIES, RECOMPUTE, SUMS, UNREAD, Sequences,
+                                           within_loops)
+
+_MOST_NAMED = 8
+
+
+def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
+    """`best` with more and less computed again inside loops and branches, and that in the order as it was."""
+    graph = runner.run(()).graph
+    inner = any(region.forward >= 0 for region in graph.regions)
+    if not inner or not any(RECOMPUTE in sequence for sequence in sequences):
+        return
+    sums = tuple(step for step in best.steps if step == SUMS)
+    rest = tuple(step for step in best.steps if step not in sums + within_loops(best.steps))
+    copies = runner.run(sums + (COPIES,))
+    found = [('recompute', level) for level in recompute_levels(copies.graph, runner.context)]
+    tried = {
+        (COPIES, level, UNREAD, ARRAYS) + after: None for level in found for after in (rest, ())
+    }
+    for sequence in sequences:  # the lowest peak may need another way to go on
+        if RECOMPUTE in sequence:
+            tried[tuple(found[-1] if step == RECOMPUTE else step for step in sequence)] = None
+    for sequence in tried:
+        if runner.may_help(sequence):
+            yield runner.run(sums + sequence)
+
+
+def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int,
+                  sequences: Sequences, finish: Callable[[Plan], Plan]) -> Plan:
+    """The cheapest plan that needs at most `budget` bytes above resting when it is finished.
+
+    Args:
+        tried: plans that recompute nothing in the main block.
+        best: of these, that of the lowest peak.
+        finish: what is done to a plan that is chosen.
+
+    Raises:
+        MemoryBudgetError: there is none.
+    """
+    # The main block alone: what finishing adds there keeps to the budget that the choice kept to.
+    judge = finish if len(best.graph.regions) > 1 else (lambda plan: plan)
+    finished = next((plan for plan in _cheapest_first([best, *tried])
+                     if plan.timely_bytes <= budget and judge(plan).sure_bytes <= budget), None)
+    if finished is None or finished.extra_seconds:
+        fitter = Fitter(bases(runner, [best, *tried], sequences),
+                        best if finished is None else finished,
+                        runner.context,
+                        exact=True)
+        finished = fitter.within_peak(budget, judge) or fitter.lowest()
+    done = finish(replace(finished, left_alone=best.left_alone))
+    if done.sure_bytes > budget:
+        raise MemoryBudgetError(_over_budget(done, budget), done.sure_bytes)
+    return done
+
+
+def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Of those that take the same time the one of the lowest peak."""
+    lowest: Dict[float, Plan] = {}
+    for plan in plans:
+        other = lowest.get(plan.extra_seconds)
+        if other is None or plan.timely_bytes < other.timely_bytes:
+            lowest[plan.extra_seconds] = plan
+    yield from (lowest[seconds] for seconds in sorted(lowest))
+
+
+def _over_budget(lowest: Plan, budget: int) -> str:
+    residents = lowest.after.residents(lowest.after.peak.op)[:_MOST_NAMED]
+    largest = ', '.join(f'{lowest.graph.values[r.storage].name} '
+                        f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})'
+                        for r in residents)
+    op = lowest.graph.ops[lowest.after.peak.op]
+    room = (f'no plan stays below {budget} bytes above resting memory'
+            if budget > 0 else 'parameters and state alone need more than the budget')
+    return (
+        f'{room}; the lowest peak reached is '
+        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}')

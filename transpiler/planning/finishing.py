@@ -1,0 +1,35 @@
+"""What a plan gets once it is chosen: room between updates and products, orders that are held, and releases in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterator
+
+from transpiler.planning.lag import in_order_and_in_time
+from transpiler.planning.plans import Plan, PlanOptions
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import SCHEDULE, SPACED, Sequences
+
+_MORE_FOR_SPEED = 1.005
+
+
+def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
+    """`chosen` as it is to run. Under a budget the first way to go on that keeps it, or else the last."""
+    if chosen.recomputed is not None or chosen.extra_seconds:
+        chosen = replace(chosen, step_seconds=runner.step_seconds)
+    may_hold = not options.parallel and any(SCHEDULE in sequence for sequence in sequences)
+    done = chosen
+    for start in _starts(runner, chosen, options):
+        done = in_order_and_in_time(runner, start, options.budget) if may_hold else start
+        if options.budget is None or done.sure_bytes <= options.budget:
+            break
+    return done
+
+
+def _starts(runner: Runner, chosen: Plan, options: PlanOptions) -> Iterator[Plan]:
+    """Updates kept apart from products where clones have come in between, if there is room for it; and `chosen`."""
+    if chosen.recomputed is not None:
+        spaced = runner.run((SPACED,), chosen)
+        if options.budget is not None or spaced.timely_bytes <= chosen.timely_bytes * _MORE_FOR_SPEED:
+            yield spaced
+    yield chosen
