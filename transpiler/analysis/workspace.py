@@ -1,8 +1,9 @@
-"""What kernels allocate for themselves while they run.
+"""What kernels allocate for themselves while they run (Paddle 2.6.2 on a CPU, without oneDNN).
 
-Paddle's convolution on a CPU (2.6.2, without oneDNN) lays out one image at a time as columns, for a product with its
-filter: `[channels / groups, kernel, result]`. A kernel of one element that neither skips nor pads needs none. Nothing
-else of size is known; a GPU's convolutions have workspaces of their own.
+A convolution lays out one image at a time as columns, for a product with its filter: `[channels / groups, kernel,
+result]`. A kernel of one element that neither skips nor pads needs none. The gradient of a layer norm has two tensors
+of the size of its operand and a number for each row, that of a batch norm two for each channel. What a kernel of a
+whole recurrent layer (`rnn`) takes is not known here; a GPU's kernels have workspaces of their own.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ from typing import Iterator, Mapping
 from transpiler.analysis.timeline import Point, Timeline
 from transpiler.ir import Graph, Op
 
-_CONVOLUTIONS = ('conv2d', 'conv2d_grad')
+_GRADIENT = '_grad'
+_NORMS = ('layer_norm', 'batch_norm')
+_CONVOLUTIONS = ('conv2d', 'depthwise_conv2d')
 
 
 def workspace_bytes(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
     """Bytes that the kernel of `op` needs besides what it reads and writes."""
-    if op.kind not in _CONVOLUTIONS:
-        return 0
+    kind = op.kind[:-len(_GRADIENT)] if op.kind.endswith(_GRADIENT) else op.kind
+    if kind in _CONVOLUTIONS:
+        return _columns(graph, op, kind, dims)
+    if kind in _NORMS and kind != op.kind:
+        return _norm(graph, op, kind, dims)
+    return 0
+
+
+def _columns(graph: Graph, op: Op, kind: str, dims: Mapping[str, int]) -> int:
     # The gradient reads the result's gradient, which has its shape.
-    named = op.operands + (op.results if op.kind == 'conv2d' else ())
+    named = op.operands + (op.results if op.kind == kind else ())
     values = [graph.values[v] for v in named if v >= 0 and len(graph.values[v].shape or ()) == 4]
     weights = [v for v in values if v.parameter and v.size is not None]
     images = [v for v in values if not v.parameter]
@@ -29,9 +39,18 @@ def workspace_bytes(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
         return 0
     before, after = ([d.evaluate(dims) for d in image.shape[2:]] for image in images)
     results, _, *kernel = (d.evaluate(dims) for d in weights[0].shape)
-    if math.prod(kernel) == 1 and before == after:
+    if kind == 'conv2d' and math.prod(kernel) == 1 and before == after:
         return 0
     return weights[0].size.evaluate(dims) // results * math.prod(after)
+
+
+def _norm(graph: Graph, op: Op, kind: str, dims: Mapping[str, int]) -> int:
+    """Operands are one or two images, and statistics that are smaller; parameters aside."""
+    values = [graph.values[v] for v in op.data_reads()]
+    sizes = [v.size.evaluate(dims) for v in values if v.size and not v.parameter]
+    if len(sizes) < 2:
+        return 0
+    return 2 * max(sizes) + min(sizes) if kind == 'layer_norm' else 2 * min(sizes)
 
 
 def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:

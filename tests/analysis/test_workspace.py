@@ -1,0 +1,74 @@
+"""What kernels allocate for themselves is what the runtime's counter shows besides operands and results."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import paddle
+import pytest
+
+from tests.harness import Case, Mode, measure_peak, new_programs
+from tests.scenarios.common import data, floats, random_feed, square_loss
+from transpiler import memory_optimize
+
+ROWS = 48
+
+
+def _trained(build: Callable[[], Any], *shape: int) -> Case:
+    with new_programs() as (main, startup):
+        paddle.optimizer.SGD(0.1).minimize(square_loss(build()))
+    return Case(main, startup, random_feed(x=floats(*shape)), [])
+
+
+def layer_norms() -> Case:
+    """The gradient of each takes three times what it reads."""
+
+    def build() -> Any:
+        hidden = data('x', ROWS, 4096)
+        for _ in range(2):
+            hidden = paddle.static.nn.layer_norm(paddle.tanh(hidden))
+        return hidden
+
+    return _trained(build, ROWS, 4096)
+
+
+def batch_norms() -> Case:
+    """As many channels as numbers in all other dims: what a channel takes shows."""
+
+    def build() -> Any:
+        hidden = paddle.reshape(data('x', 2, 4096), [2, 4096, 1, 1])
+        for _ in range(2):
+            hidden = paddle.static.nn.batch_norm(paddle.tanh(hidden))
+        return hidden
+
+    return _trained(build, 2, 4096)
+
+
+def depthwise_convolutions() -> Case:
+    """Columns of one channel, with a kernel as large as the image."""
+
+    def build() -> Any:
+        hidden = data('x', 1, 4, 32, 32)
+        for _ in range(2):
+            hidden = paddle.static.nn.conv2d(paddle.tanh(hidden),
+                                             4,
+                                             7,
+                                             padding=3,
+                                             groups=4,
+                                             bias_attr=False,
+                                             use_cudnn=False)
+        return hidden
+
+    return _trained(build, 1, 4, 32, 32)
+
+
+@pytest.mark.parametrize('build', [layer_norms, batch_norms, depthwise_convolutions],
+                         ids=lambda b: b.__name__)
+def test_the_peak_with_workspaces_is_the_measured_one(build: Callable[[], Case]) -> None:
+    said = memory_optimize(build().main, recompute=False)
+    assert said.needed_bytes > said.peak_bytes_after
+    peak = measure_peak(f'tests.analysis.test_workspace:{build.__name__}',
+                        True,
+                        Mode(order='sequential'),
+                        options={'recompute': False})
+    assert peak.first == said.resting_bytes + said.needed_bytes
