@@ -43,7 +43,8 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """
     _check_ops(old, new, origins)
     before = _Run(old, {op.id: op.id for op in old.ops})
-    after = _Run(new, origins, frozenset(v.name for v in old.values), _parts(old, new, origins))
+    after = _Run(new, origins, frozenset(v.name for v in old.values), _parts(old, new, origins),
+                 _replays(old, before.seen))
     _check_reads(old, before.seen, after.seen)
     _check_protected(old, new, before, after)
 
@@ -56,11 +57,13 @@ class _Run:
         graph: Graph,
         origins: Mapping[int, int],
         known: Optional[FrozenSet[str]] = None,
-        parts: Mapping[int, int] = MappingProxyType({})
+        parts: Mapping[int, int] = MappingProxyType({}),
+        replays: Mapping[Definition, Definition] = MappingProxyType({})
     ) -> None:
         self._graph = graph
         self._origins = origins
         self._parts = parts  # terms of the whole sum, by op that adds one of them
+        self._replays = replays  # by what makes it again: what it is
         self._known = known  # names of the old program; None while that is the one that runs
         self.seen: Observations = {}
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
@@ -255,11 +258,32 @@ class _Run:
 
     def _added(self, op: Op, cells: Cells) -> None:
         written = self._reloads.get(op.id)
-        made = frozenset({('added', op.id)}) if written is None else self._written[written]
-        for value in op.writes():
+        made = self._made(op, cells) if written is None else self._written[written]
+        for position, value in enumerate(op.results):
             storage = self._graph.values[value].storage
+            self._clobber_partners(op, position, cells)
             cells[storage] = made
             self.writers[storage] = self.writers.get(storage, frozenset()) | made
+
+    def _made(self, op: Op, cells: Cells) -> FrozenSet[Definition]:
+        """What an added op computes, as far as it is known. ('chosen', mask, operand): the operand where the mask is not zero,
+        and 0 elsewhere."""
+        unknown = frozenset({('added', op.id)})
+        operands = [self.held(cells, v) for v in op.operands]
+        if op.facts.fills is not None:
+            return frozenset({('filled', op.facts.fills)})
+        if op.kind == 'cast' and self._graph.values[op.results[0]].dtype == 'BOOL':
+            return frozenset({('nonzero', *operands)})
+        if op.kind == 'where' and operands[2] == frozenset({('filled', 0.0)}):
+            condition = next(iter(operands[0]))
+            if len(operands[0]) > 1 or condition[0] != 'nonzero':
+                return unknown
+            chosen = ('chosen', condition[1], operands[1])
+            return frozenset({self._replays.get(chosen, chosen)})
+        if op.kind == 'elementwise_div':
+            found = self._replays.get(('quotient', *operands))
+            return unknown if found is None else frozenset({found})
+        return unknown
 
     def _nested(self, region: Region, cells: Cells) -> None:
         """Merges into `cells` what `region` does in any number of trips that its kind allows."""
@@ -300,6 +324,20 @@ class _Run:
 
     def _observe(self, read: Tuple, definitions: FrozenSet[Definition]) -> None:
         self.seen[read] = self.seen.get(read, frozenset()) | definitions
+
+
+def _replays(old: Graph, seen: Observations) -> Dict[Definition, Definition]:
+    """By how it can be made again, what an op of the main region made by random numbers: such an op runs once."""
+    found: Dict[Definition, Definition] = {}
+    for op in old.region_ops(0):
+        replay = op.facts.replay
+        if replay is not None:
+            mask = frozenset({(op.id, replay.mask)})
+            how: Definition = ('chosen', mask, seen[op.id, replay.operand])
+            if replay.divisor is not None:
+                how = ('quotient', frozenset({how}), frozenset({('filled', replay.divisor)}))
+            found[how] = (op.id, replay.result)
+    return found
 
 
 def _reloads(graph: Graph, origins: Mapping[int, int]) -> Dict[int, int]:

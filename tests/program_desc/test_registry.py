@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, List, Set, Tuple
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -246,3 +247,29 @@ def test_facts_do_not_depend_on_what_was_asked_before() -> None:
     assert registry.facts(short) == OpRegistry().facts(short)
     assert registry.facts(long) == OpRegistry().facts(long)
     assert registry.facts(short) == OpRegistry().facts(short)
+
+
+def _dropouts(**options: Any) -> List[OpFacts]:
+    return facts_of(lambda: F.dropout(data('x', -1, 8), **options), 'dropout')
+
+
+def test_a_dropout_can_be_made_again_from_its_mask() -> None:
+    scaled, plain = _dropouts(p=0.3)[0], _dropouts(p=0.3, mode='downscale_in_infer')[0]
+    assert (scaled.replay.operand, scaled.replay.result, scaled.replay.mask) == (0, 1, 0)
+    assert scaled.replay.divisor == float(np.float32(1) - np.float32(0.3))
+    assert plain.replay.divisor is None and scaled.random and plain.random
+
+
+@pytest.mark.parametrize('change', ['is_test', 'use_mkldnn', 'everything', 'unused mask'])
+def test_other_kernels_than_that_of_training_on_a_cpu_are_not_made_again(change: str) -> None:
+    message = program_of(lambda: F.dropout(data('x', -1, 8), 0.3))
+    op = next(op for op in message.blocks[0].ops if op.type == 'dropout')
+    if change == 'everything':
+        next(a for a in op.attrs if a.name == 'dropout_prob').f = 1.0
+    elif change == 'unused mask':
+        next(s for s in op.outputs if s.parameter == 'Mask').arguments[:] = []
+    else:
+        for attribute in [a for a in op.attrs if a.name == change]:
+            op.attrs.remove(attribute)
+        op.attrs.add(name=change, type=framework_pb2.BOOLEAN, b=True)
+    assert OpRegistry().facts(op).replay is None

@@ -72,6 +72,16 @@ class Value:
         return twin
 
 
+class Replay(NamedTuple):
+    """How a result that random numbers decide can be made again from what another result records of them: the operand,
+    over `divisor` if there is one, where the mask is not zero, and 0 elsewhere. Positions."""
+
+    operand: int
+    result: int
+    mask: int  # among the results, too
+    divisor: Optional[float]
+
+
 @dataclass(frozen=True)
 class OpFacts:
     """What is known of an operator, whatever program it stands in.
@@ -95,6 +105,7 @@ class OpFacts:
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
+    replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
 
     @property
     def ordered(self) -> bool:

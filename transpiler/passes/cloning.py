@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Sequence
 
-from transpiler.ir import Graph, Op
+from transpiler.ir import Graph, Op, OpFacts
 
 
 class Cloner:
@@ -36,6 +36,18 @@ class Cloner:
                                    backward=True)
         self._graph.regions[self._region].ops.pop()
         return clone.id
+
+    def added(self, kind: str, operands: Sequence[int], result: int, facts: OpFacts) -> int:
+        """An op that stands for none of the program, which the caller still has to put in its place."""
+        op = self._graph.new_op(kind,
+                                self._region,
+                                operands=tuple(operands),
+                                results=(result,),
+                                facts=facts,
+                                origin=None,
+                                backward=True)
+        self._graph.regions[self._region].ops.pop()
+        return op.id
 
     def _fresh_name(self, value: int) -> str:
         name = stem = self._graph.values[value].name + self._suffix

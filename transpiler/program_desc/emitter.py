@@ -9,17 +9,19 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
+from transpiler.ir import ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
-from transpiler.program_desc.making import make_fill
+from transpiler.program_desc.making import make_fill, make_op
 from transpiler.program_desc.pinning import pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
 ROLE = 'op_role'
 _BACKWARD = 1
+_LIKE_THE_OPERAND = -1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array')
+ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array', 'fill_any_like',
+               'cast', 'where', 'elementwise_div')
 
 
 @dataclass
@@ -86,7 +88,13 @@ class _Emitter:
         self._added = {
             RELEASE: self._emit_release,
             SHARE: self._emit_share,
-            UNCOPIED: self._emit_uncopied
+            UNCOPIED: self._emit_uncopied,
+            'read_from_array': self._emit_reload,
+            'fill_any_like': self._emit_like,
+            'fill_constant': self._emit_number,
+            'cast': self._emit_cast,
+            'where': self._emit_choice,
+            'elementwise_div': self._emit_quotient
         }
         self._declarations = {
             (region, v.name): v for block, region in program.block_regions.items()
@@ -150,6 +158,15 @@ class _Emitter:
                 desc.CopyFrom(self._declaration(value.copy_of if value.copy_of >= 0 else value.id))
                 desc.name = self._names[value.id]
                 desc.persistable = desc.is_parameter = False
+                if value.copy_of >= 0 and value.kind is ValueKind.DENSE:
+                    self._look_like(desc.type.lod_tensor.tensor, value)
+
+    def _look_like(self, tensor: framework_pb2.VarType.TensorDesc, value: Value) -> None:
+        """What a pass gave another type or another shape than that of the value it is declared like."""
+        tensor.data_type = self._data_type(value.id)
+        if value.shape == (ONE,):
+            del tensor.dims[:]
+            tensor.dims.append(1)
 
     def _home(self, value: Value) -> int:
         """The region that the imported program declares `value` in; its own if a pass added it."""
@@ -161,11 +178,8 @@ class _Emitter:
         return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        if op.kind in self._added:
+        if op.origin is None or op.kind in (RELEASE, SHARE, UNCOPIED):
             self._added[op.kind](op, desc)
-            return
-        if op.origin is None:
-            self._emit_reload(op, desc)
             return
         desc.CopyFrom(self._program.descs[op.origin])
         if op.facts.left_fold:
@@ -204,6 +218,37 @@ class _Emitter:
         for slot, value in zip('XI', op.operands):
             desc.inputs.add(parameter=slot, arguments=[self._names[value]])
         desc.outputs.add(parameter='Out', arguments=[self._names[op.results[0]]])
+
+    def _emit_like(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make(op, desc, ('X',), value=op.facts.fills, dtype=_LIKE_THE_OPERAND)
+
+    def _emit_number(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        desc.CopyFrom(
+            make_fill(self._names[op.results[0]], [1],
+                      self._data_type(op.results[0]),
+                      op.facts.fills,
+                      str_value=repr(op.facts.fills)))
+
+    def _emit_cast(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make(op,
+                   desc, ('X',),
+                   in_dtype=self._data_type(op.operands[0]),
+                   out_dtype=self._data_type(op.results[0]))
+
+    def _emit_choice(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make(op, desc, ('Condition', 'X', 'Y'))
+
+    def _emit_quotient(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make(op, desc, ('X', 'Y'), axis=-1)
+
+    def _make(self, op: Op, desc: framework_pb2.OpDesc, slots: Sequence[str],
+              **attributes: object) -> None:
+        operands = {slot: [self._names[v]] for slot, v in zip(slots, op.operands)}
+        results = {'Out': [self._names[op.results[0]]]}
+        desc.CopyFrom(make_op(op.kind, operands, results, **attributes))
+
+    def _data_type(self, value: int) -> int:
+        return framework_pb2.VarType.Type.Value(self._graph.values[value].dtype)
 
     def _emit_release(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""

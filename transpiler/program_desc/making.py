@@ -36,5 +36,7 @@ def _add_attributes(op: framework_pb2.OpDesc, attributes: Dict[str, object]) -> 
             op.attrs.add(name=name, type=framework_pb2.INT, i=value)
         elif isinstance(value, float):
             op.attrs.add(name=name, type=framework_pb2.FLOAT, f=value)
+        elif isinstance(value, str):
+            op.attrs.add(name=name, type=framework_pb2.STRING, s=value)
         else:
             op.attrs.add(name=name, type=framework_pb2.INTS, ints=value)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Tuple
 
+import numpy
 from paddle import _legacy_C_ops
 from paddle.base import core
 from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
-from transpiler.ir import OpFacts
+from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
 # Draw random numbers, yet may have no attribute with `seed` in its name.
@@ -44,7 +45,8 @@ _STATE_IS_USED = ('is_test', 'use_global_stats')
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
 # Operators of which some facts depend on attributes.
-_BY_ATTRIBUTES = frozenset({*_STATE, 'increment', 'fill_constant', 'sum'})
+_BY_ATTRIBUTES = frozenset(
+    {*_STATE, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'})
 
 
 class OpRegistry:
@@ -68,7 +70,7 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc))
+            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc))
         found = self._cache.get(signature)
         if found is None:
             found = self._cache[signature] = self._ask(desc)
@@ -93,7 +95,8 @@ class OpRegistry:
                        updates=_updates(desc),
                        adds=_adds(desc),
                        fills=_fills(desc),
-                       left_fold=_folds(desc))
+                       left_fold=_folds(desc),
+                       replay=_replay(desc))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -144,7 +147,10 @@ def _adds(desc: framework_pb2.OpDesc) -> float:
 
 
 def _fills(desc: framework_pb2.OpDesc) -> Optional[float]:
-    """The value of a fill_constant that takes it from its attributes; the kernel prefers the text."""
+    """The value of a fill_constant that takes it from its attributes, of which the kernel prefers the text; and that of a
+    fill_any_like."""
+    if desc.type == 'fill_any_like':
+        return next((a.f for a in desc.attrs if a.name == 'value'), None)
     if desc.type != 'fill_constant' or any(s.arguments for s in desc.inputs):
         return None
     text = next((a.s for a in desc.attrs if a.name == 'str_value'), '')
@@ -159,7 +165,28 @@ def _folds(desc: framework_pb2.OpDesc) -> bool:
 
     Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
     """
-    if desc.type != 'sum' or core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
+    return desc.type == 'sum' and _runs_on_own_cpu_kernel(desc)
+
+
+def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
+    """How to make a dropout's result again from its mask. Paddle's own CPU kernel divides by the share that is kept, in
+    single precision; others multiply."""
+    if desc.type != 'dropout' or not _runs_on_own_cpu_kernel(desc):
+        return None
+    attributes = {a.name: a for a in desc.attrs}
+    first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+    share = attributes['dropout_prob'].f if 'dropout_prob' in attributes else 1.0
+    testing = 'is_test' in attributes and attributes['is_test'].b
+    if testing or not 0.0 <= share < 1.0 or not {'Out', 'Mask'} <= first_out.keys():
+        return None
+    kept = float(numpy.float32(1.0) - numpy.float32(share))
+    mode = attributes.get('dropout_implementation')
+    divisor = kept if mode is not None and mode.s == 'upscale_in_train' else None
+    return Replay(first_in['X'], first_out['Out'], first_out['Mask'], divisor)
+
+
+def _runs_on_own_cpu_kernel(desc: framework_pb2.OpDesc) -> bool:
+    if core.is_compiled_with_cuda() or core.is_compiled_with_xpu():
         return False
     return not any(a.b for a in desc.attrs if a.name == 'use_mkldnn')
 

@@ -8,6 +8,7 @@ from typing import Dict, FrozenSet, List, Mapping
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import MergedVariableError, UnknownVariableError, VerificationError
+from transpiler.ir import Op
 from transpiler.program_desc.emitter import ADDED_KINDS, EmittedProgram
 from transpiler.program_desc.importer import ImportedProgram, import_message, parse
 from transpiler.verify import verify
@@ -44,7 +45,18 @@ def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
             _check_attributes(program.descs[origins[op.id]], again.descs[op.id])
         elif op.kind not in ADDED_KINDS:
             raise VerificationError(f'an operator {op.kind} was added')
+        elif op.kind == 'cast':
+            _check_cast(again, op)
     verify(program.graph, again.graph, origins)
+
+
+def _check_cast(program: ImportedProgram, op: Op) -> None:
+    """The kernel goes by the attributes, the proof by the declarations."""
+    said = {a.name: a.i for a in program.descs[op.id].attrs}
+    declared = [program.graph.values[v].dtype for v in op.operands + op.results]
+    types = [framework_pb2.VarType.Type.Value(each) for each in declared]
+    if types != [said.get('in_dtype'), said.get('out_dtype')]:
+        raise VerificationError(f'a cast to {declared[1]} was added that makes something else')
 
 
 def _origins(program: ImportedProgram, again: ImportedProgram,

@@ -11,9 +11,10 @@ from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.dependences import accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import workspace_bytes
-from transpiler.ir import Graph, Op, ValueKind
+from transpiler.ir import Graph, Op, Replay, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.problem import Problem, given_order
+from transpiler.passes.remat.replay import SINGLE_AND_DOUBLE, replayed, scratch_bytes, seconds
 
 _MAIN = 0
 
@@ -90,19 +91,22 @@ class _Builder:
     def build(self) -> RematProblem:
         boundary = backward_start(self._graph)
         cost, dims = self._context.cost, self._context.dims
-        seconds = [cost.seconds(self._graph, op, dims) for op in self._ops]
+        spent = [cost.seconds(self._graph, op, dims) for op in self._ops]
         own = [workspace_bytes(self._graph, op, dims) for op in self._ops]
         memory = replace(self._memory,
                          transient=list(map(operator.add, self._memory.transient, own)))
         problem = RematProblem(memory, [op.id for op in self._ops], self._cells,
                                [()] * len(self._ops), [()] * len(self._ops), own,
-                               [-1] * len(self._cells), [0] * len(self._ops), seconds, boundary)
+                               [-1] * len(self._cells), [0] * len(self._ops), spent, boundary)
         for at, op in enumerate(self._ops[:boundary]):
             if self._may_be_cloned(at, op):
                 self._add(problem, at, op)
         return problem
 
     def _add(self, problem: RematProblem, at: int, op: Op) -> None:
+        if op.facts.replay is not None:
+            self._add_replay(problem, at, op, op.facts.replay)
+            return
         state = dict(op.facts.updates)
         operands = [v for i, v in enumerate(op.operands) if i not in op.facts.shape_only]
         read = [v for i, v in enumerate(op.operands) if v in operands and i not in state]
@@ -116,6 +120,18 @@ class _Builder:
         problem.scratch[at] += sum(self._memory.sizes[c] for c in cells if c not in again)
         for cell in again:
             problem.producer[cell] = at
+
+    def _add_replay(self, problem: RematProblem, at: int, op: Op, replay: Replay) -> None:
+        read, result = replayed(op, replay)
+        problem.deadline[at] = min(self._next_write(v, at) for v in read)
+        cell = self._cell(result)
+        if cell < 0 or result in self._pinned:
+            return
+        problem.operands[at] = tuple(c for c in map(self._cell, read) if c >= 0)
+        problem.results[at] = (cell,)
+        problem.producer[cell] = at
+        problem.scratch[at] = scratch_bytes(self._graph, op, self._context.dims)
+        problem.seconds[at] = seconds(self._graph, op, self._context.cost, self._context.dims)
 
     def _cell(self, value: int) -> int:
         return self._number.get(self._graph.values[value].storage, -1) if value >= 0 else -1
@@ -136,7 +152,14 @@ class _Builder:
         return pinned
 
     def _may_be_cloned(self, at: int, op: Op) -> bool:
-        if op.facts.ordered or op.regions or op.origin is None or op.id != op.origin:
+        if op.regions or op.origin is None or op.id != op.origin:
+            return False
+        if op.facts.replay is not None:
+            read, result = replayed(op, op.facts.replay)
+            return (self._is_plain(op, result) and self._is_plain(op, read[1]) and
+                    self._graph.values[read[0]].kind is ValueKind.DENSE and
+                    self._graph.values[result].dtype in SINGLE_AND_DOUBLE)
+        if op.facts.ordered:
             return False
         if self._context.recompute == 'cheap' and is_heavy(op):
             return False

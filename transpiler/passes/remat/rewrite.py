@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Tuple
 
-from transpiler.ir import Graph
+from transpiler.ir import Graph, Op
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.replay import add_replay, replayed
 from transpiler.passes.remat.steps import RematPlan, Step
 
 _MAIN = 0
@@ -32,7 +33,7 @@ class _Rewriter:
     def run(self) -> Graph:
         ops: List[int] = []
         for step in self._plan.steps:
-            ops.append(self._clone(step) if step.clone else self._original(step))
+            ops.extend(self._clones(step) if step.clone else [self._original(step)])
         self._graph.regions[_MAIN].ops = ops
         return self._graph
 
@@ -44,13 +45,20 @@ class _Rewriter:
             self._graph.ops[op.id] = replace(op, operands=operands)
         return op.id
 
-    def _clone(self, step: Step) -> int:
+    def _clones(self, step: Step) -> List[int]:
         op = self._graph.ops[self._problem.ops[step.op]]
         read = self._bindings(step.reads)
         for instance in step.writes:
             own = self._problem.cells[self._plan.cell_of[instance]]
             self._value[instance] = self._cloner.value(own)
         written = self._bindings(step.writes)
+        if op.facts.replay is None:
+            return [self._clone(op, read, written)]
+        (operand, _), result = replayed(op, op.facts.replay)
+        return add_replay(self._graph, self._cloner, op, read.get(self._cell_of(operand), operand),
+                          written[self._cell_of(result)])
+
+    def _clone(self, op: Op, read: Dict[int, int], written: Dict[int, int]) -> int:
         state = dict(op.facts.updates)
         operands = [
             self._stand_in(v) if i in state else read.get(self._cell_of(v), v)

@@ -1,0 +1,188 @@
+"""A dropout's result, made again from its mask: the same bytes of all numbers there are, and proved so or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Callable, Dict, List
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle.base.proto import framework_pb2
+
+from tests.harness import (WITHOUT_INPLACE, Case, check, fingerprint, fresh_scope, new_programs)
+from tests.scenarios.common import data, floats, random_feed, square_loss
+from transpiler import memory_optimize
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.errors import VerificationError
+from transpiler.ir import Graph, Op
+from transpiler.passes.cloning import Cloner
+from transpiler.passes.remat.replay import add_replay
+from transpiler.planning import Plan, PlanOptions, plan
+from transpiler.program_desc.emitter import emit
+from transpiler.program_desc.importer import ImportedProgram, import_program
+from transpiler.program_desc.validation import check_emitted
+from transpiler.verify import verify
+
+WIDTH = 64
+_ADDED = ('fill_any_like', 'cast', 'where', 'fill_constant', 'elementwise_div')
+
+
+def dropouts(shares: tuple = (0.1, 0.5, 0.3), mode: str = 'upscale_in_train') -> Case:
+    """Products that read what dropouts made: without the masks all these results are kept for the gradients."""
+    with new_programs() as (main, startup):
+        main.random_seed = startup.random_seed = 7
+        hidden = data('x', -1, WIDTH)
+        for share in shares:
+            hidden = F.dropout(paddle.tanh(paddle.static.nn.fc(hidden, WIDTH)), share, mode=mode)
+        loss = square_loss(paddle.static.nn.fc(hidden, WIDTH))
+        paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    return Case(main, startup, random_feed(x=floats(256, WIDTH)), [loss.name])
+
+
+def _imported(case: Case) -> ImportedProgram:
+    return import_program(fingerprint(case.main), case.fetch)
+
+
+def _planned(program: ImportedProgram) -> Plan:
+    dims = {symbol: 256 for symbol in program.symbols()}
+    return plan(program.graph, RuntimeModel.COLLECTING, dims, PlanOptions(recompute='max'))
+
+
+def _added(graph: Graph, kind: str) -> List[Op]:
+    return [op for op in graph.walk() if op.origin is None and op.kind == kind]
+
+
+@pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
+def test_dropouts_are_made_again_from_their_masks_with_equal_bytes(mode: str) -> None:
+    reports = []
+
+    def optimise(case: Case) -> object:
+        reports.append(
+            memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256,
+                            recompute='max'))
+        kinds = [op.type for op in case.main.global_block().ops]
+        assert kinds.count('dropout') == 3 and kinds.count('where') >= 2
+        return reports[-1]
+
+    check(lambda: dropouts(mode=mode), optimise, modes=WITHOUT_INPLACE)
+    assert reports[0].peak_bytes_after < reports[0].peak_bytes_before
+
+
+def _all_kinds_of_numbers(dtype: str) -> np.ndarray:
+    """Every bit pattern is as likely as another, with the special ones added."""
+    random = np.random.RandomState(5)
+    bits = random.randint(0, 256, size=WIDTH * 1024 * np.dtype(dtype).itemsize, dtype=np.uint8)
+    numbers = bits.view(dtype).copy()
+    for at, special in enumerate((0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(dtype).max)):
+        numbers[at * 500:(at + 1) * 500] = special
+    return numbers.reshape(-1, WIDTH)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('share', [0.1, 0.3, 0.5, 0.9, 1e-3])
+@pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
+def test_the_kernels_give_the_same_bytes_for_all_numbers(dtype: str, share: float,
+                                                         mode: str) -> None:
+    """What may be replayed at all: -0, infinities, NaN with their payloads, numbers that overflow and that lose digits."""
+    with new_programs() as (main, _):
+        result = F.dropout(paddle.static.data('x', [-1, WIDTH], dtype), share, mode=mode)
+    program = import_program(fingerprint(main), [result.name])
+    graph = program.graph
+    dropout = next(op for op in graph.walk() if op.kind == 'dropout')
+    cloner = Cloner(graph, 0)
+    again = cloner.value(dropout.results[dropout.facts.replay.result])
+    graph.regions[0].ops += add_replay(graph, cloner, dropout, dropout.operands[0], again)
+    message = emit(program, graph).message
+    both = paddle.static.Program.parse_from_string(message.SerializeToString())
+    with fresh_scope():
+        found = paddle.static.Executor(paddle.CPUPlace()).run(
+            both,
+            feed={'x': _all_kinds_of_numbers(dtype)},
+            fetch_list=[result.name, graph.values[again].name])
+    assert np.count_nonzero(found[0]) > 0 and found[0].tobytes() == found[1].tobytes()
+
+
+def test_a_result_that_is_shared_by_no_gradient_is_not_made_again() -> None:
+    case = dropouts()
+    before = [op.type for op in case.main.global_block().ops]
+    memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256, recompute=False)
+    assert 'where' not in before + [op.type for op in case.main.global_block().ops]
+
+
+Change = Callable[[Graph, Dict[str, List[Op]]], None]
+
+
+def _another_mask(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    first, second = found['cast'][:2]
+    graph.ops[first.id] = replace(first, operands=second.operands)
+
+
+def _another_operand(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    first, second = found['where'][:2]
+    operands = (first.operands[0], second.operands[1], first.operands[2])
+    graph.ops[first.id] = replace(first, operands=operands)
+
+
+def _another_divisor(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    number = found['fill_constant'][0]
+    graph.ops[number.id] = replace(number, facts=replace(number.facts, fills=0.75))
+
+
+def _ones_for_zeros(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    zeros = found['fill_any_like'][0]
+    graph.ops[zeros.id] = replace(zeros, facts=replace(zeros.facts, fills=1.0))
+
+
+def _upside_down(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    choice = found['where'][0]
+    a, b, c = choice.operands
+    graph.ops[choice.id] = replace(choice, operands=(a, c, b))
+
+
+def _divided_the_other_way(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    quotient = found['elementwise_div'][0]
+    graph.ops[quotient.id] = replace(quotient, operands=quotient.operands[::-1])
+
+
+def _not_divided(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    graph.regions[0].ops.remove(found['elementwise_div'][0].id)
+
+
+def _masks_of_numbers(graph: Graph, found: Dict[str, List[Op]]) -> None:
+    graph.values[found['cast'][0].results[0]].dtype = 'UINT8'
+
+
+@pytest.mark.parametrize('change', [
+    _another_mask, _another_operand, _another_divisor, _ones_for_zeros, _upside_down,
+    _divided_the_other_way, _not_divided, _masks_of_numbers
+],
+                         ids=lambda c: c.__name__)
+def test_what_is_not_the_same_is_refused(change: Change) -> None:
+    program = _imported(dropouts())
+    graph = _planned(program).graph
+    origins = {op.id: op.origin for op in graph.ops if op.origin is not None}
+    verify(program.graph, graph, origins)
+    found = {kind: _added(graph, kind) for kind in _ADDED}
+    assert all(len(ops) > 1 for ops in found.values())
+    change(graph, found)
+    with pytest.raises(VerificationError):
+        verify(program.graph, graph, origins)
+
+
+def test_a_cast_that_does_not_make_what_is_declared_is_refused() -> None:
+    program = _imported(dropouts())
+    emitted = emit(program, _planned(program).graph)
+    check_emitted(program, emitted)
+    cast = next(op for op in emitted.message.blocks[0].ops if op.type == 'cast')
+    next(a for a in cast.attrs if a.name == 'out_dtype').i = framework_pb2.VarType.FP32
+    with pytest.raises(VerificationError, match='cast'):
+        check_emitted(program, emitted)
+
+
+def test_ops_that_were_added_leave_with_the_backward_part() -> None:
+    case = dropouts()
+    memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256, recompute='max')
+    kinds = {op.type for op in case.main.clone(for_test=True).global_block().ops}
+    assert 'dropout' in kinds and kinds.isdisjoint({'where', 'cast', 'fill_any_like'})

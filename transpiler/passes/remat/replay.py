@@ -1,0 +1,65 @@
+"""What random numbers decided, made again from what records it: a dropout's result from its mask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import List, Mapping, Tuple
+
+from transpiler.analysis.cost import CostModel
+from transpiler.ir import ONE, Graph, Op, OpFacts, Replay, Size
+from transpiler.passes.cloning import Cloner
+
+_TRUTH = 'BOOL'
+# Bytes of a number, of the types that it is done for.
+SINGLE_AND_DOUBLE = MappingProxyType({'FP32': 4, 'FP64': 8})
+
+
+def replayed(op: Op, replay: Replay) -> Tuple[Tuple[int, int], int]:
+    """Values: the operand and the mask, and the result that they make."""
+    return (op.operands[replay.operand], op.results[replay.mask]), op.results[replay.result]
+
+
+def scratch_bytes(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
+    """What the ops of `add_replay` have besides their result: the mask as truth values, and a number."""
+    size = graph.values[op.results[op.facts.replay.mask]].size
+    return size.evaluate(dims) if size is not None else 0
+
+
+def seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
+    """What they take: about as much as one that reads the operand and the result and writes the result."""
+    read, result = replayed(op, op.facts.replay)
+    choice = replace(op, kind='where', operands=(*read, result), results=(result,), facts=OpFacts())
+    return cost.seconds(graph, choice, dims) + 4 * cost.seconds_per_op
+
+
+def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) -> List[int]:
+    """Ids of new ops, which the caller has to put in their place, that make `result` what `op` made of `operand`.
+
+    The result is written up to three times: zeros; the operand where the mask is not zero; that over the divisor. Each of these kernels
+    goes through its operands element by element, so that it may write over one of them.
+    """
+    replay = op.facts.replay
+    mask = op.results[replay.mask]
+    chosen = cloner.value(mask)
+    graph.values[chosen].dtype = _TRUTH
+    zeros = OpFacts(fills=0.0, shape_only=frozenset({0}))
+    added = [
+        cloner.added('fill_any_like', (operand,), result, zeros),
+        cloner.added('cast', (mask,), chosen, OpFacts()),
+        cloner.added('where', (chosen, operand, result), result, OpFacts())
+    ]
+    if replay.divisor is not None:
+        divisor = _number(graph, cloner, op.results[replay.result])
+        facts = OpFacts(fills=replay.divisor)
+        added += [
+            cloner.added('fill_constant', (), divisor, facts),
+            cloner.added('elementwise_div', (result, divisor), result, OpFacts())
+        ]
+    return added
+
+
+def _number(graph: Graph, cloner: Cloner, like: int) -> int:
+    number = graph.values[cloner.value(like)]
+    number.shape, number.size = (ONE,), Size.of(SINGLE_AND_DOUBLE[number.dtype])
+    return number.id
