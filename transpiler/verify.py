@@ -327,11 +327,11 @@ class _Run:
 
 
 def _replays(old: Graph, seen: Observations) -> Dict[Definition, Definition]:
-    """By how it can be made again, what an op of the main region made by random numbers: such an op runs once."""
+    """By how it can be made again, what an op made by random numbers."""
     found: Dict[Definition, Definition] = {}
-    for op in old.region_ops(0):
+    for op in old.walk():
         replay = op.facts.replay
-        if replay is not None:
+        if replay is not None and (op.id, replay.operand) in seen:
             mask = frozenset({(op.id, replay.mask)})
             how: Definition = ('chosen', mask, seen[op.id, replay.operand])
             if replay.divisor is not None:

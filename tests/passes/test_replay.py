@@ -11,14 +11,15 @@ import paddle.nn.functional as F
 import pytest
 from paddle.base.proto import framework_pb2
 
+from benchmarks.programs import Options, build
 from tests.harness import (WITHOUT_INPLACE, Case, check, fingerprint, fresh_scope, new_programs)
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
-from transpiler.ir import Graph, Op
+from transpiler.ir import Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
-from transpiler.passes.remat.replay import add_replay
+from transpiler.passes.replay import add_replay
 from transpiler.planning import Plan, PlanOptions, plan
 from transpiler.program_desc.emitter import emit
 from transpiler.program_desc.importer import ImportedProgram, import_program
@@ -186,3 +187,46 @@ def test_ops_that_were_added_leave_with_the_backward_part() -> None:
     memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256, recompute='max')
     kinds = {op.type for op in case.main.clone(for_test=True).global_block().ops}
     assert 'dropout' in kinds and kinds.isdisjoint({'where', 'cast', 'fill_any_like'})
+
+
+def loop_with_dropout() -> Case:
+    case = build('gru_loop', Options(trip_count=5, batch_size=8, width=32, dropout=0.3))
+    case.main.random_seed = case.startup.random_seed = 7
+    return Case(case.main, case.startup, case.feed, list(case.fetch))
+
+
+def test_dropouts_in_loops_are_made_again_in_the_gradient_of_the_trip() -> None:
+
+    def optimise(case: Case) -> object:
+        report = memory_optimize(case.main,
+                                 fetch_list=list(case.fetch),
+                                 batch_size=8,
+                                 trip_count=5,
+                                 recompute='max')
+        kinds = [[op.type for op in block.ops] for block in case.main.blocks]
+        assert any('where' in inner and 'dropout' not in inner for inner in kinds[1:])
+        assert 'where' not in kinds[0]
+        return report
+
+    check(loop_with_dropout, optimise, modes=WITHOUT_INPLACE)
+
+
+def _of_another_trip(graph: Graph, choice: Op, loop: int) -> None:
+    """What the trip before left in the loop's own variables."""
+    carried = next(v for op in graph.walk(loop) for v in op.writes()
+                   if graph.values[v].region == 0 and graph.values[v].shape is not None and
+                   graph.values[v].kind is ValueKind.DENSE and graph.values[v].dtype == 'FP32')
+    a, _, c = choice.operands
+    graph.ops[choice.id] = replace(choice, operands=(a, carried, c))
+
+
+def test_the_operand_of_another_trip_is_refused() -> None:
+    program = _imported(loop_with_dropout())
+    dims = {symbol: 5 for symbol in program.symbols()}
+    graph = plan(program.graph, RuntimeModel.COLLECTING, dims, PlanOptions(recompute='max')).graph
+    origins = {op.id: op.origin for op in graph.ops if op.origin is not None}
+    verify(program.graph, graph, origins)
+    choice = _added(graph, 'where')[0]
+    _of_another_trip(graph, choice, graph.regions[choice.region].forward)
+    with pytest.raises(VerificationError):
+        verify(program.graph, graph, origins)

@@ -25,6 +25,7 @@ from transpiler.ir import Graph, Op, Region, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable, seen_by_gradient
+from transpiler.passes.replay import add_replay, can_be_replayed, replay_seconds, replayed
 
 _Limits = Tuple[Tuple[int, float], ...]  # of gradient regions: id, and seconds of a step
 _Node = Tuple[int, str]  # a value or an op, and what of it
@@ -220,10 +221,25 @@ def _problem(graph: Graph, gradient: Region, context: PassContext) -> _Problem:
         if value.region == forward.id and value.size is not None:
             problem.size[value.id] = value.size.evaluate(context.dims) * trips
     for op in problem.producer.values():
-        problem.seconds[op.id] = context.cost.seconds(graph, op, context.dims) * trips
+        problem.seconds[op.id] = _clone_seconds(graph, op, context) * trips
     if context.recompute == 'cheap':
         problem.producer = {v: op for v, op in problem.producer.items() if not is_heavy(op)}
     return problem
+
+
+def _clone_seconds(graph: Graph, op: Op, context: PassContext) -> float:
+    if op.facts.replay is not None:
+        return replay_seconds(graph, op, context.cost, context.dims)
+    return context.cost.seconds(graph, op, context.dims)
+
+
+def _operands(op: Op) -> Tuple[int, ...]:
+    """What a clone of `op` reads, or what makes its result again."""
+    return op.reads() if op.facts.replay is None else replayed(op, op.facts.replay)[0]
+
+
+def _results(op: Op) -> Tuple[int, ...]:
+    return op.writes() if op.facts.replay is None else (replayed(op, op.facts.replay)[1],)
 
 
 def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
@@ -255,8 +271,8 @@ def _clonable(graph: Graph, forward: Region, gradient: Region) -> Dict[int, Op]:
     for op in graph.region_ops(forward.id):
         if (_may_be_cloned(graph, op, forward, writes) and all(
                 _may_be_read(graph, v, forward, writes, written_before, positions) or
-                stepwise.may_read(op, v) for v in op.reads())):
-            found.update((v, op) for v in op.writes() if stepwise.comes_in_time(op, v))
+                stepwise.may_read(op, v) for v in _operands(op))):
+            found.update((v, op) for v in _results(op) if stepwise.comes_in_time(op, v))
         written_before.update(op.writes())
         written_before.update(v for inner in graph.inside(op) for v in inner.writes())
     return found
@@ -295,7 +311,9 @@ class _Stepwise:
 
 
 def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int]) -> bool:
-    if op.facts.ordered or op.regions or op.origin is None:
+    if op.regions or op.origin is None or (op.facts.ordered and op.facts.replay is None):
+        return False
+    if op.facts.replay is not None and not can_be_replayed(graph, op):
         return False
     for value in op.writes():
         facts = graph.values[value]
@@ -372,7 +390,7 @@ def _seconds(problem: _Problem, rebuilt: FrozenSet[int]) -> float:
 
 def _kept_bytes(problem: _Problem, rebuilt: FrozenSet[int]) -> int:
     """Bytes of what stays for the gradient: what it needs and what the rebuilt values are made of."""
-    made_of = {v for value in rebuilt for v in problem.producer[value].reads()}
+    made_of = {v for value in rebuilt for v in _operands(problem.producer[value])}
     kept = (problem.needed | made_of) - rebuilt
     return sum(problem.size.get(v, 0) for v in kept - problem.free)
 
@@ -394,7 +412,7 @@ def _cut(problem: _Problem, rate: float, kept: FrozenSet[int] = frozenset()) -> 
             continue
         network.arc(_SOURCE, (op.id, 'op'), int(problem.seconds[op.id] * rate) + 1)
         network.arc((op.id, 'op'), (value, 'made'))
-        for operand in op.data_reads():
+        for operand in _operands(op) if op.facts.replay is not None else op.data_reads():
             if operand in problem.free or operand not in problem.size:
                 continue
             network.arc((operand, 'had'), (op.id, 'op'))
@@ -466,11 +484,16 @@ class _Rebuilder:
         if value in self._clone_of:
             return
         op = self._problem.producer[value]
-        for operand in op.reads():
+        for operand in _operands(op):
             if operand in self._rebuilt:
                 yield from self._build(operand)
-        for result in op.writes():
+        for result in _results(op):
             self._clone_of[result] = self._cloner.value(result)
+        if op.facts.replay is not None:
+            operand, _ = _operands(op)
+            yield from add_replay(self._graph, self._cloner, op, self._in_gradient(operand),
+                                  self._clone_of[value])
+            return
         yield self._cloner.op(op, [self._in_gradient(v) for v in op.operands],
                               [self._clone_of.get(v, -1) for v in op.results])
 

@@ -10,6 +10,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
+from transpiler.passes.replay import is_choice
 from transpiler.planning import Plan
 from transpiler.report.blocks import block_reports
 from transpiler.report.picture import makers, op_text, pictures
@@ -77,8 +78,9 @@ def _recompute(plan: Plan) -> Optional[RecomputeReport]:
 
 
 def _inner_clones(graph: Graph) -> int:
-    """Ops of loops and branches that run again."""
-    return sum(op.region > 0 and op.origin not in (None, op.id) for op in graph.walk())
+    """Ops of loops and branches that run again, and random ones whose result is chosen again."""
+    return sum(
+        op.region > 0 and (op.origin not in (None, op.id) or is_choice(op)) for op in graph.walk())
 
 
 def _late_peaks(plan: Plan) -> Optional[Tuple[int, int]]:

@@ -14,7 +14,7 @@ from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, Replay, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.problem import Problem, given_order
-from transpiler.passes.remat.replay import SINGLE_AND_DOUBLE, replayed, scratch_bytes, seconds
+from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed, scratch_bytes
 
 _MAIN = 0
 
@@ -131,7 +131,8 @@ class _Builder:
         problem.results[at] = (cell,)
         problem.producer[cell] = at
         problem.scratch[at] = scratch_bytes(self._graph, op, self._context.dims)
-        problem.seconds[at] = seconds(self._graph, op, self._context.cost, self._context.dims)
+        problem.seconds[at] = replay_seconds(self._graph, op, self._context.cost,
+                                             self._context.dims)
 
     def _cell(self, value: int) -> int:
         return self._number.get(self._graph.values[value].storage, -1) if value >= 0 else -1
@@ -156,9 +157,8 @@ class _Builder:
             return False
         if op.facts.replay is not None:
             read, result = replayed(op, op.facts.replay)
-            return (self._is_plain(op, result) and self._is_plain(op, read[1]) and
-                    self._graph.values[read[0]].kind is ValueKind.DENSE and
-                    self._graph.values[result].dtype in SINGLE_AND_DOUBLE)
+            return (can_be_replayed(self._graph, op) and self._is_plain(op, result) and
+                    self._is_plain(op, read[1]))
         if op.facts.ordered:
             return False
         if self._context.recompute == 'cheap' and is_heavy(op):

@@ -7,12 +7,13 @@ from types import MappingProxyType
 from typing import List, Mapping, Tuple
 
 from transpiler.analysis.cost import CostModel
-from transpiler.ir import ONE, Graph, Op, OpFacts, Replay, Size
+from transpiler.ir import ONE, Graph, Op, OpFacts, Replay, Size, ValueKind
 from transpiler.passes.cloning import Cloner
 
 _TRUTH = 'BOOL'
+_CHOICE = 'where'
 # Bytes of a number, of the types that it is done for.
-SINGLE_AND_DOUBLE = MappingProxyType({'FP32': 4, 'FP64': 8})
+_SINGLE_AND_DOUBLE = MappingProxyType({'FP32': 4, 'FP64': 8})
 
 
 def replayed(op: Op, replay: Replay) -> Tuple[Tuple[int, int], int]:
@@ -26,10 +27,17 @@ def scratch_bytes(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
     return size.evaluate(dims) if size is not None else 0
 
 
-def seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
+def can_be_replayed(graph: Graph, op: Op) -> bool:
+    """Whether the operand and what the op makes are tensors of the types that it is done for."""
+    (operand, mask), result = replayed(op, op.facts.replay)
+    kinds = {graph.values[v].kind for v in (operand, mask, result)}
+    return kinds == {ValueKind.DENSE} and graph.values[result].dtype in _SINGLE_AND_DOUBLE
+
+
+def replay_seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
     """What they take: about as much as one that reads the operand and the result and writes the result."""
     read, result = replayed(op, op.facts.replay)
-    choice = replace(op, kind='where', operands=(*read, result), results=(result,), facts=OpFacts())
+    choice = replace(op, kind=_CHOICE, operands=(*read, result), results=(result,), facts=OpFacts())
     return cost.seconds(graph, choice, dims) + 4 * cost.seconds_per_op
 
 
@@ -47,7 +55,7 @@ def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) 
     added = [
         cloner.added('fill_any_like', (operand,), result, zeros),
         cloner.added('cast', (mask,), chosen, OpFacts()),
-        cloner.added('where', (chosen, operand, result), result, OpFacts())
+        cloner.added(_CHOICE, (chosen, operand, result), result, OpFacts())
     ]
     if replay.divisor is not None:
         divisor = _number(graph, cloner, op.results[replay.result])
@@ -59,7 +67,12 @@ def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) 
     return added
 
 
+def is_choice(op: Op) -> bool:
+    """Whether `op` is that of the added ones that chooses between the operand and zeros: there is one each time."""
+    return op.kind == _CHOICE and op.origin is None
+
+
 def _number(graph: Graph, cloner: Cloner, like: int) -> int:
     number = graph.values[cloner.value(like)]
-    number.shape, number.size = (ONE,), Size.of(SINGLE_AND_DOUBLE[number.dtype])
+    number.shape, number.size = (ONE,), Size.of(_SINGLE_AND_DOUBLE[number.dtype])
     return number.id
