@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Tuple
 
 import numpy as np
 import paddle
@@ -81,6 +81,19 @@ def _all_kinds_of_numbers(dtype: str) -> np.ndarray:
     return numbers.reshape(-1, WIDTH)
 
 
+def _with_replay(main: paddle.static.Program, result: str) -> Tuple[paddle.static.Program, str]:
+    """The program with its dropout's result made a second time, and that one's name."""
+    program = import_program(fingerprint(main), [result])
+    graph = program.graph
+    dropout = next(op for op in graph.walk() if op.kind == 'dropout')
+    cloner = Cloner(graph, 0)
+    again = cloner.value(dropout.results[dropout.facts.replay.result])
+    graph.regions[0].ops += add_replay(graph, cloner, dropout, dropout.operands[0], again)
+    message = emit(program, graph).message
+    both = paddle.static.Program.parse_from_string(message.SerializeToString())
+    return both, graph.values[again].name
+
+
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])
 @pytest.mark.parametrize('share', [0.1, 0.3, 0.5, 0.9, 1e-3])
 @pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
@@ -89,23 +102,29 @@ def test_the_kernels_give_the_same_bytes_for_all_numbers(dtype: str, share: floa
     """What may be replayed at all: -0, infinities, NaN with their payloads, numbers that overflow and that lose digits."""
     with new_programs() as (main, _):
         result = F.dropout(paddle.static.data('x', [-1, WIDTH], dtype), share, mode=mode)
-    program = import_program(fingerprint(main), [result.name])
-    graph = program.graph
-    dropout = next(op for op in graph.walk() if op.kind == 'dropout')
-    cloner = Cloner(graph, 0)
-    again = cloner.value(dropout.results[dropout.facts.replay.result])
-    graph.regions[0].ops += add_replay(graph, cloner, dropout, dropout.operands[0], again)
-    message = emit(program, graph).message
-    both = paddle.static.Program.parse_from_string(message.SerializeToString())
+    both, again = _with_replay(main, result.name)
     with fresh_scope():
         found = paddle.static.Executor(paddle.CPUPlace()).run(
-            both,
-            feed={'x': _all_kinds_of_numbers(dtype)},
-            fetch_list=[result.name, graph.values[again].name])
+            both, feed={'x': _all_kinds_of_numbers(dtype)}, fetch_list=[result.name, again])
     assert np.count_nonzero(found[0]) > 0 and found[0].tobytes() == found[1].tobytes()
 
 
-def test_a_result_that_is_shared_by_no_gradient_is_not_made_again() -> None:
+@pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
+def test_sequences_keep_their_bounds(mode: str) -> None:
+    with new_programs() as (main, _):
+        result = F.dropout(paddle.static.data('x', [-1, 8], lod_level=1), 0.3, mode=mode)
+    message, again = _with_replay(main, result.name)
+    sequences = paddle.base.create_lod_tensor(np.ones([10, 8], 'float32'), [[3, 2, 5]],
+                                              paddle.CPUPlace())
+    with fresh_scope():
+        found = paddle.static.Executor(paddle.CPUPlace()).run(message,
+                                                              feed={'x': sequences},
+                                                              fetch_list=[result.name, again],
+                                                              return_numpy=False)
+    assert [each.lod() for each in found] == [[[0, 3, 5, 10]]] * 2
+
+
+def test_without_leave_no_result_is_made_again() -> None:
     case = dropouts()
     before = [op.type for op in case.main.global_block().ops]
     memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256, recompute=False)
