@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 
