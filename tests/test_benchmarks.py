@@ -13,7 +13,7 @@ import paddle
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import equality, measure, recompute, runner
+from benchmarks import curves, equality, measure, recompute, runner
 from benchmarks.__main__ import main
 from benchmarks.planning import Planning, growth, layers_for
 from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, build,
@@ -267,3 +267,29 @@ def test_a_document_s_table_has_the_columns_in_which_something_stands():
     assert "budget" in head and "mirrored" not in head and rule == "|" + "---|" * head.count(
         " | ") + "---|"
     assert not row.meets_budget and "| broken |" in line and "+0.0%" in line
+
+
+def test_a_picture_shows_our_plans_as_a_curve_and_the_others_beside_it(tmp_path):
+    mib = 2**20
+    said = {"peak_bytes_after": 1}
+    rows = [
+        dict(study="nmt", kind="untouched", extra=0.0, peak_bytes=[9 * mib], prediction=None),
+        dict(study="nmt", kind="max", extra=0.2, peak_bytes=[2 * mib, 3 * mib], prediction=said),
+        dict(study="nmt", kind="auto", extra=0.1, peak_bytes=[4 * mib], prediction=said),
+        dict(study="nmt",
+             kind=curves.THEIRS,
+             extra=0.3,
+             peak_bytes=[5 * mib, 8 * mib],
+             prediction=None)
+    ]
+    assert curves.points(rows) == [(20.0, 3.0), (10.0, 4.0)]
+    panels = curves.draw({"nmt": rows}).axes
+    assert [panel.get_visible() for panel in panels] == [True, False, False]
+    lines = {line.get_label(): list(zip(*line.get_data())) for line in panels[0].lines}
+    assert lines["memory_optimize"] == curves.points(rows)
+    assert lines["untouched"] == [(0, 9.0)] and lines["its later runs"] == [(30.0, 8.0)]
+    assert lines["MXNet's mirroring"] == [(pytest.approx(7.9), 506.0)]
+    file, picture = tmp_path / "rows.json", tmp_path / "curves.png"
+    file.write_text(json.dumps(rows))
+    assert CliRunner().invoke(curves.main, [str(file), "--picture", str(picture)]).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
