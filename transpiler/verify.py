@@ -275,10 +275,10 @@ class _Run:
         if op.kind == 'cast' and self._graph.values[op.results[0]].dtype == 'BOOL':
             return frozenset({('nonzero', *operands)})
         if op.kind == 'where' and operands[2] == frozenset({('filled', 0.0)}):
-            condition = next(iter(operands[0]))
-            if len(operands[0]) > 1 or condition[0] != 'nonzero':
+            kind, *masks = next(iter(operands[0])) if len(operands[0]) == 1 else ('several',)
+            if kind != 'nonzero':
                 return unknown
-            chosen = ('chosen', condition[1], operands[1])
+            chosen = ('chosen', masks[0], operands[1])
             return frozenset({self._replays.get(chosen, chosen)})
         if op.kind == 'elementwise_div':
             found = self._replays.get(('quotient', *operands))

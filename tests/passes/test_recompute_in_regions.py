@@ -10,6 +10,7 @@ import pytest
 from benchmarks.programs import Options, build
 from tests.harness import fingerprint
 from transpiler import MemoryBudgetError
+from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.arguments import dim_values
 from transpiler.ir import Graph
@@ -84,3 +85,19 @@ def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
     told = caught.value.best_bytes
     assert least // 4 < told <= least
     assert _planned(name, budget=told).sure_bytes <= told
+
+
+@pytest.mark.parametrize('name', ['gru_loop', 'demo'])
+def test_a_budget_is_no_leave_to_recompute(name: str) -> None:
+    plain = _planned(name, recompute='')
+    found = _planned(name, recompute='', budget=plain.sure_bytes)
+    assert found.sure_bytes <= plain.sure_bytes and not _extra(found)
+    with pytest.raises(MemoryBudgetError):
+        _planned(name, recompute='', budget=_planned(name, recompute='max').sure_bytes)
+
+
+def test_cheap_levels_leave_products_alone() -> None:
+    graph, dims = _program('gru_loop')
+    for level in recompute_levels(graph, PassContext(_MODEL, dims, recompute='cheap')):
+        found = level(graph.copy(), PassContext(_MODEL, dims, recompute='cheap'))
+        assert not [op for op in found.walk() if op.origin not in (None, op.id) and is_heavy(op)]

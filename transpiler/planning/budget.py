@@ -21,7 +21,8 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
     """`best` with more and less computed again inside loops and branches, and that in the order as it was."""
     graph = runner.run(()).graph
     inner = any(region.forward >= 0 for region in graph.regions)
-    if not inner or not any(RECOMPUTE in sequence for sequence in sequences):
+    allowed = runner.context.recompute and any(RECOMPUTE in sequence for sequence in sequences)
+    if not inner or not allowed:
         return
     sums = tuple(step for step in best.steps if step == SUMS)
     rest = tuple(step for step in best.steps if step not in sums + within_loops(best.steps))
