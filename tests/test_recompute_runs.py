@@ -256,8 +256,10 @@ def test_a_budget_bears_what_the_kernels_of_convolutions_take(share: float) -> N
                         True,
                         ORDERED,
                         options={"budget": budget})
-    # What is fetched, and a few more bytes, may still be there when the next run starts.
-    assert max(peak.first, peak.later) <= budget + _FEW_BYTES
+    # What is fetched, and a few more bytes, may still be there when the next run starts; on a machine that is busy enough, so
+    # may the batch that was fed before: these runs take milliseconds, and nobody but the collector lets go of it.
+    fed = sum(array.nbytes for array in case.feed(0).values())
+    assert peak.first <= budget + _FEW_BYTES and peak.later <= budget + fed + _FEW_BYTES
     if not share:
         assert peak.first == lowest.resting_bytes + lowest.needed_bytes
 
