@@ -77,6 +77,11 @@ class SavedProgram:
                          if op.type in _FETCHES for s in op.inputs for n in s.arguments)
 
     @property
+    def parameters(self) -> List[framework_pb2.VarDesc]:
+        """Its parameters and state, as declared."""
+        return [v for v in self.message.blocks[0].vars if _is_parameter(v)]
+
+    @property
     def is_bare(self) -> bool:
         """A serialized program in a file of any name."""
         return self.path.suffix != MODEL and not is_old(self.path)
@@ -196,7 +201,7 @@ def _check_soundness(saved: SavedProgram) -> None:
 
 def _with_old_parameters(saved: SavedProgram) -> SavedProgram:
     # A training program may keep state that nobody saved.
-    names = [v.name for v in _parameters(saved)] if saved.for_inference else []
+    names = [v.name for v in saved.parameters] if saved.for_inference else []
     found = old_parameters(saved.path, names)
     if names and found == parameter_files(saved.path, names):
         return replace(saved, separate=found)
@@ -204,7 +209,7 @@ def _with_old_parameters(saved: SavedProgram) -> SavedProgram:
 
 
 def _check_parameters(saved: SavedProgram) -> None:
-    wanted = _parameters(saved)
+    wanted = saved.parameters
     if saved.separate:
         check_parameter_files(saved.separate, wanted)
     elif PARAMETERS in saved.companions:
@@ -212,10 +217,6 @@ def _check_parameters(saved: SavedProgram) -> None:
     elif wanted:
         raise SavedFileError(f'{saved.path}: its {len(wanted)} parameters are missing '
                              f'(no file of all of them next to it)')
-
-
-def _parameters(saved: SavedProgram) -> List[framework_pb2.VarDesc]:
-    return [v for v in saved.message.blocks[0].vars if _is_parameter(v)]
 
 
 def _is_parameter(variable: framework_pb2.VarDesc) -> bool:

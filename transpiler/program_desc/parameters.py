@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from pathlib import Path
-from typing import BinaryIO, Iterable, List
+from typing import BinaryIO, Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -62,7 +62,7 @@ def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path,
         raise SavedFileError(f'{path}: damaged at parameter {name!r}')
     found = framework_pb2.VarType.TensorDesc.FromString(stream.read(length))
     wanted = variable.type.lod_tensor.tensor
-    if found.data_type != wanted.data_type or not _fits(list(found.dims), list(wanted.dims)):
+    if found.data_type != wanted.data_type or not fits(found.dims, wanted.dims):
         raise SavedFileError(f'{path}: has {list(found.dims)} where parameter {name!r} is '
                              f'{list(wanted.dims)}; not the parameters of this program')
     stream.seek(
@@ -72,7 +72,8 @@ def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path,
         raise SavedFileError(f'{path}: cut off in parameter {name!r}')
 
 
-def _fits(found: List[int], wanted: List[int]) -> bool:
+def fits(found: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a tensor of dims `found` may be the parameter that is declared with `wanted`."""
     return len(found) == len(wanted) and all(w in (-1, f) for f, w in zip(found, wanted))
 
 

@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
@@ -19,8 +21,10 @@ import paddle
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
-from transpiler.errors import InvalidProgramError
+from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.program_desc.files import SavedProgram, read_program
+from transpiler.program_desc.parameters import fits
+from transpiler.program_desc.pickled_arrays import read_arrays
 
 # Ways of running a predictor, by what is set on its Config. `default` sets nothing.
 SETTINGS: Tuple[Tuple[str, ...],
@@ -30,6 +34,7 @@ SETTINGS: Tuple[Tuple[str, ...],
                                                                                    'new_executor'),
                         ('no_ir', 'no_onednn'), ('no_ir', 'no_onednn', 'memory_optim'))
 _FLOAT_BYTES = 4
+_ROOT = Path(__file__).resolve().parents[2]  # the folder that has the package
 
 
 @dataclass(frozen=True)
@@ -60,23 +65,34 @@ class RunResult:
 
 def run_apart(spec: RunSpec) -> RunResult:
     """Runs `spec` in a fresh process; raises InvalidProgramError with its last line if it fails."""
-    return RunResult(**answer_apart('transpiler.program_desc.running', asdict(spec), spec.program))
+    question = {**asdict(spec), 'program': os.path.abspath(spec.program)}
+    return RunResult(**answer_apart('transpiler.program_desc.running', question, spec.program))
 
 
 def answer_apart(module: str, question: Dict[str, Any], program: str) -> Any:
     """What `module` prints as JSON when it is run in a fresh process, of one thread, that is given `question`.
 
+    Its folder is an empty one: `-m` takes modules from there first, and the folder of a model may hold anything.
+
     Raises:
         InvalidProgramError: it fails; `program` is what it was to run.
     """
-    environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'GLOG_minloglevel': '3'}
-    done = subprocess.run([sys.executable, '-m', module],
-                          input=json.dumps(question),
-                          stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE,
-                          universal_newlines=True,
-                          env=environment,
-                          check=False)
+    given = os.environ.get('PYTHONPATH', '').split(os.pathsep)
+    found = [str(_ROOT), *(os.path.abspath(p) for p in given if p)]
+    environment = {
+        **os.environ, 'OMP_NUM_THREADS': '1',
+        'GLOG_minloglevel': '3',
+        'PYTHONPATH': os.pathsep.join(found)
+    }
+    with tempfile.TemporaryDirectory() as empty:
+        done = subprocess.run([sys.executable, '-m', module],
+                              input=json.dumps(question),
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE,
+                              universal_newlines=True,
+                              cwd=empty,
+                              env=environment,
+                              check=False)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if 'Error' in line]
         reason = lines[-1] if lines else f'the process ended with {done.returncode}'
@@ -158,9 +174,7 @@ def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -
     paddle.seed(0)
     program = paddle.static.Program.parse_from_string(saved.serialized)
     scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
-    given = paddle.load(str(
-        saved.companions['.pdparams'])) if '.pdparams' in saved.companions else {}
-    names = _fill_state(saved, scope, given)
+    names = _fill_state(saved, scope, read_state(saved))
 
     def step() -> List[np.ndarray]:
         with paddle.static.scope_guard(scope):
@@ -172,22 +186,46 @@ def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -
     return step, state
 
 
-def _fill_state(saved: SavedProgram, scope: Any, given: Dict[str, Any]) -> List[str]:
+def read_state(saved: SavedProgram) -> Dict[str, np.ndarray]:
+    """What the `.pdparams` of a training program holds of its parameters; nothing if there is none.
+
+    Raises:
+        SavedFileError: the file is damaged, holds more than arrays, or belongs to another program.
+    """
+    path = saved.companions.get('.pdparams')
+    if path is None:
+        return {}
+    arrays, found = read_arrays(path), {}
+    for variable in saved.parameters:
+        if variable.name in arrays:
+            array, tensor = arrays[variable.name], variable.type.lod_tensor.tensor
+            same_type = array.dtype == _numpy_type(tensor.data_type)
+            if not same_type or not fits(array.shape, tensor.dims):
+                raise SavedFileError(
+                    f'{path}: has {array.dtype} {list(array.shape)} where {variable.name!r} is '
+                    f'{_numpy_type(tensor.data_type)} {list(tensor.dims)}; not the parameters of '
+                    'this program')
+            found[variable.name] = array
+    return found
+
+
+def _fill_state(saved: SavedProgram, scope: Any, given: Dict[str, np.ndarray]) -> List[str]:
     """Every persistable tensor with its saved value, or with small positive numbers drawn by its name."""
-    names = []
-    for variable in saved.message.blocks[0].vars:
-        if not variable.persistable or variable.type.type != framework_pb2.VarType.LOD_TENSOR:
-            continue
-        tensor = variable.type.lod_tensor.tensor
-        shape = [max(1, d) for d in tensor.dims]
-        dtype = _numpy_type(tensor.data_type)
-        seed = int(hashlib.sha256(variable.name.encode()).hexdigest()[:8], 16)
-        drawn = np.random.RandomState(seed).uniform(0.01, 0.1, shape)
-        value = np.ones(shape, dtype) if np.dtype(dtype).kind in 'iub' else drawn.astype(dtype)
-        value = np.array(given.get(variable.name, value))
+    for variable in saved.parameters:
+        value = given.get(variable.name)
+        value = _drawn(variable) if value is None else value
         scope.var(variable.name).get_tensor().set(value, paddle.CPUPlace())
-        names.append(variable.name)
-    return sorted(names)
+    return sorted(v.name for v in saved.parameters)
+
+
+def _drawn(variable: framework_pb2.VarDesc) -> np.ndarray:
+    tensor = variable.type.lod_tensor.tensor
+    shape = [max(1, d) for d in tensor.dims]
+    dtype = _numpy_type(tensor.data_type)
+    if np.dtype(dtype).kind in 'iub':
+        return np.ones(shape, dtype)
+    seed = int(hashlib.sha256(variable.name.encode()).hexdigest()[:8], 16)
+    return np.random.RandomState(seed).uniform(0.01, 0.1, shape).astype(dtype)
 
 
 def make_feed(saved: SavedProgram,
