@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
+from transpiler.analysis.dependences import successors
 from transpiler.passes.orders.problem import Order, Problem
 from transpiler.passes.orders.simulator import Simulator
 
 Heuristic = Callable[[Problem], Order]
+# Updates that wait for each other; it bounds the search among them.
+_LONGEST_CHAIN = 64
 
 
 def given(problem: Problem) -> Order:
@@ -25,13 +28,55 @@ def longest_path_first(problem: Problem) -> Order:
 
 
 def updates_early(problem: Problem) -> Order:
-    """The given order, but ops that make nothing run as soon as they can.
+    """The given order, but ops that make nothing run as soon as they can, and what is made for them alone runs right before.
 
     Those are mostly parameter updates, which then end the lives of their gradients at once (LOMO, Lv et al. 2023, and
-    the fused optimizers of PyTorch do the same inside backward).
+    the fused optimizers of PyTorch do the same inside backward); the rest of the chain decays weights or clips.
+    """
+    chains = update_chains(problem)
+    members: Dict[int, Order] = {}
+    for op, update in enumerate(chains):
+        members.setdefault(op if update < 0 else update, []).append(op)
+    heads = sorted(members)
+    number = {op: at for at, head in enumerate(heads) for op in members[head]}
+    before = [{number[p]
+               for op in members[head]
+               for p in problem.before[op]} - {at}
+              for at, head in enumerate(heads)]
+    order = _by_priority([sorted(ops) for ops in before], [(chains[head] < 0,) for head in heads])
+    return [op for at in order for op in members[heads[at]]]
+
+
+def update_chains(problem: Problem) -> List[int]:
+    """By op: the op that makes nothing for which it and all that it makes are there; itself if it is one. Else -1.
+
+    Later updates may wait for it as well, as that of a weight for all that reads the weight, if they wait for the first
+    of them. Run at once, the ops of one chain hold up nothing that they wait for: whatever runs behind one of them and
+    before another is of the chain.
     """
     made = bytes_made(problem)
-    return by_priority(problem, [(1 if made[op] else 0,) for op in range(len(problem))])
+    found = [-1] * len(problem)
+    later: Dict[int, Set[int]] = {}  # by update: those that directly wait for it
+    for op in range(len(problem) - 1, -1, -1):
+        following = {found[other] for other in problem.after[op]}
+        if not made[op]:
+            found[op] = op
+            later[op] = following - {-1}
+        elif following:
+            first = min(following)
+            found[op] = first if first >= 0 and _all_wait_for(first, following, later) else -1
+    return found
+
+
+def _all_wait_for(first: int, updates: Set[int], later: Mapping[int, Set[int]]) -> bool:
+    missing, last = updates - {first}, max(updates)
+    pending, seen = [first], {first}
+    while missing and pending and len(seen) < _LONGEST_CHAIN:
+        new = {u for u in later[pending.pop()] if u <= last} - seen
+        seen |= new
+        missing -= new
+        pending.extend(new)
+    return not missing
 
 
 def release_early(problem: Problem) -> Order:
@@ -112,14 +157,19 @@ def bytes_made(problem: Problem) -> List[int]:
 
 def by_priority(problem: Problem, priority: List[Tuple]) -> Order:
     """The ready op with the smallest priority first, then the given order (Kahn's algorithm with a heap)."""
-    missing = [len(ops) for ops in problem.before]
+    return _by_priority(problem.before, priority)
+
+
+def _by_priority(before: List[List[int]], priority: Sequence[Tuple]) -> Order:
+    missing = [len(ops) for ops in before]
+    after = successors(before)
     ready = [(priority[op], op) for op, count in enumerate(missing) if not count]
     heapq.heapify(ready)
     order: Order = []
     while ready:
         _, op = heapq.heappop(ready)
         order.append(op)
-        for other in problem.after[op]:
+        for other in after[op]:
             missing[other] -= 1
             if not missing[other]:
                 heapq.heappush(ready, (priority[other], other))

@@ -1,0 +1,129 @@
+"""What prepares a gradient for its update runs with the update: weight decay and clipping hold no gradients up."""
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Callable, Dict, NamedTuple, Optional
+
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.harness import WITHOUT_INPLACE, Case, Mode, check, measure_peak, new_programs
+from tests.orders import problem_of, straight_graph
+from tests.scenarios.common import data, floats, integers, random_feed
+from transpiler import memory_optimize
+from transpiler.ir import Graph
+from transpiler.passes.orders.heuristics import update_chains, updates_early
+
+WIDTH, DEPTH, ROWS = 128, 4, 4
+TERM = 4 * WIDTH * WIDTH  # bytes of what one weight's decay makes
+ORDERED = Mode(order='sequential')
+
+
+class Update(NamedTuple):
+    """An optimizer without and with what goes before its updates; `attributes` are of each layer's weight."""
+    bare: Callable[[], Any]
+    chained: Callable[[], Any]
+    attributes: Callable[[int], Optional[paddle.ParamAttr]] = lambda layer: None
+
+
+def _l1() -> Any:
+    return paddle.regularizer.L1Decay(1e-3)
+
+
+def _own_regularizers(layer: int) -> paddle.ParamAttr:
+    kind = paddle.regularizer.L1Decay if layer % 2 else paddle.regularizer.L2Decay
+    return paddle.ParamAttr(regularizer=kind(1e-3))
+
+
+def _update(name: str, bare: Dict[str, Any], chained: Dict[str, Any], *attributes: Any) -> Update:
+    make = getattr(paddle.optimizer, name)
+    return Update(lambda: make(0.01, **_made(bare)), lambda: make(0.01, **_made({
+        **bare,
+        **chained
+    })), *attributes)
+
+
+def _made(options: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: value() if callable(value) else value for name, value in options.items()}
+
+
+UPDATES: Dict[str, Update] = {
+    'sgd, L2':
+        _update('SGD', {}, {'weight_decay': 1e-3}),
+    'sgd, L1':
+        _update('SGD', {}, {'weight_decay': _l1}),
+    'sgd, by parameter':
+        _update('SGD', {}, {}, _own_regularizers),
+    'sgd, by value':
+        _update('SGD', {}, {'grad_clip': lambda: paddle.nn.ClipGradByValue(0.01)}),
+    'sgd, L2, by norm':
+        _update('SGD', {}, {
+            'weight_decay': 1e-3,
+            'grad_clip': lambda: paddle.nn.ClipGradByNorm(0.01)
+        }),
+    'momentum, L1':
+        _update('Momentum', {}, {'weight_decay': _l1}),
+    'adam, L2':
+        _update('Adam', {}, {'weight_decay': 1e-3}),
+    'adamw, L1 by parameter':
+        _update('AdamW', {}, {}, _own_regularizers),
+    'lamb, by norm':
+        _update('Lamb', {}, {'grad_clip': lambda: paddle.nn.ClipGradByNorm(0.01)}),
+    'rmsprop, L2':
+        _update('RMSProp', {}, {'weight_decay': 1e-3}),
+}
+
+
+def net(name: str, chained: bool = True) -> Case:
+    update = UPDATES[name]
+    with new_programs() as (main, startup):
+        hidden = data('x', ROWS, WIDTH)
+        for layer in range(DEPTH):
+            attribute = update.attributes(layer) if chained else None
+            hidden = paddle.static.nn.fc(hidden, WIDTH, activation='relu', weight_attr=attribute)
+        loss = paddle.mean(hidden * hidden)
+        (update.chained if chained else update.bare)().minimize(loss)
+    return Case(main, startup, random_feed(x=floats(ROWS, WIDTH)), [loss.name])
+
+
+def resnet18(weight_decay: Optional[float] = 1e-4) -> Case:
+    with new_programs() as (main, startup):
+        image, label = data('image', 4, 3, 32, 32), data('label', 4, 1, dtype='int64')
+        scores = paddle.vision.models.resnet18(num_classes=10)(image)
+        loss = paddle.nn.functional.cross_entropy(scores, label)
+        paddle.optimizer.SGD(0.01, weight_decay=weight_decay).minimize(loss)
+    feed = random_feed(image=floats(4, 3, 32, 32), label=integers(10, 4, 1))
+    return Case(main, startup, feed, [loss.name])
+
+
+LARGEST = 4 * 512 * 512 * 9  # bytes of the largest weight of ResNet-18
+
+
+@pytest.mark.parametrize('name', UPDATES)
+def test_a_chain_needs_one_term_more_than_the_bare_update_and_gives_the_same_bytes(
+        name: str) -> None:
+    bare = net(name, chained=False)
+    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after * 1.05
+    report = check(lambda: net(name), modes=WITHOUT_INPLACE, steps=3)
+    assert report.peak_bytes_before > DEPTH * TERM
+    assert report.peak_bytes_after <= limit + TERM
+
+
+def test_resnet18_with_weight_decay_peaks_as_predicted_one_term_above_the_bare_one() -> None:
+    bare, decayed = resnet18(None), resnet18()
+    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after
+    report = memory_optimize(decayed.main, fetch_list=decayed.fetch)
+    assert report.peak_bytes_after <= limit * 1.05 + LARGEST
+    measured = measure_peak(f'{__name__}:resnet18', True, mode=ORDERED, steps=2).above_resting()
+    assert abs(measured - report.needed_bytes) <= 0.03 * measured
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=st.builds(straight_graph, st.integers(0, 10**6), st.integers(1, 25), st.booleans()))
+def test_the_ops_of_a_chain_run_side_by_side(graph: Graph) -> None:
+    problem = problem_of(graph)
+    chains = update_chains(problem)
+    order = [chains[op] if chains[op] >= 0 else ~op for op in updates_early(problem)]
+    assert [chain for chain, _ in groupby(order)] == list(dict.fromkeys(order))
