@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import tempfile
 import time
-from dataclasses import asdict
+import warnings
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Dict, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 import numpy
 import paddle
@@ -22,6 +24,8 @@ _LARGE, _TINY = (1 << 12, 1 << 10), (4, 4)
 _SIDE = 768
 _FLOAT_BYTES = 4
 _CHAIN, _RUNS = 8, 5
+_RATES = (1e-30, 1e30)  # no machine's are beyond these
+_LONGEST, _SHOWN = 1 << 16, 40  # bytes of a file that are read, characters of a number that are shown
 _UNARY = MappingProxyType({'tanh': paddle.tanh, 'softmax': paddle.nn.functional.softmax})
 
 
@@ -36,27 +40,71 @@ def calibrate(refresh: bool = False) -> CostModel:
     known = None if refresh else cached_cost_model()
     if known is not None:
         return known
-    model = _measure()
+    with _static_mode():
+        model = _measure()
     path = _cache_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside it and moved: another process never reads half a file.
-        with tempfile.NamedTemporaryFile('w', dir=path.parent, delete=False) as file:
-            json.dump(asdict(model), file)
-        os.replace(file.name, path)
-    except OSError:
-        pass  # nowhere to keep it: measured again next time
+        _write(path, json.dumps(asdict(model)))
+    except OSError as error:
+        warnings.warn(f'The calibration could not be kept, and is not used: {error}. '
+                      'Set XDG_CACHE_HOME to a folder that can be written.')
     return model
 
 
-def cached_cost_model() -> Optional[CostModel]:
-    """What an earlier calibration on this machine found, if it can be read."""
+@contextlib.contextmanager
+def _static_mode() -> Iterator[None]:
+    dynamic = paddle.in_dynamic_mode()
+    paddle.enable_static()
     try:
-        rates: Dict[str, Any] = json.loads(_cache_file().read_text())
-        model = CostModel(**rates)
-    except (OSError, ValueError, TypeError):
+        yield
+    finally:
+        if dynamic:
+            paddle.disable_static()
+
+
+def _write(path: Path, text: str) -> None:
+    """Beside it, then moved: another process never reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile('w', dir=path.parent, delete=False) as file:
+        file.write(text)
+    try:
+        os.replace(file.name, path)
+    except OSError:
+        os.unlink(file.name)
+        raise
+
+
+def cached_cost_model() -> Optional[CostModel]:
+    """What an earlier calibration on this machine found. A file that holds no such figures is warned of, and ignored."""
+    path = _cache_file()
+    try:
+        with path.open('rb') as file:
+            return _cost_model(file.read(_LONGEST))
+    except FileNotFoundError:
         return None
-    return model if all(isinstance(r, float) and r > 0 for r in asdict(model).values()) else None
+    except (OSError, ValueError, RecursionError) as error:
+        warnings.warn(f'{path} is no calibration and is ignored: {error}. '
+                      'transpiler.calibrate(refresh=True) writes it anew.')
+        return None
+
+
+def _cost_model(written: bytes) -> CostModel:
+    """The model in a cache file; raises ValueError for anything else."""
+    rates = json.loads(written)
+    if not isinstance(rates, dict):
+        raise ValueError('it holds no figures by name')
+    kinds = {field.name: type(field.default) for field in fields(CostModel)}
+    for name, rate in rates.items():
+        if name not in kinds:
+            raise ValueError(f'the cost model has no figure {name!r}')
+        if not _is_rate(rate, kinds[name]):
+            raise ValueError(f'{name} is {str(rate)[:_SHOWN]}, not a number above 0')
+    return CostModel(**rates)
+
+
+def _is_rate(rate: object, kind: type) -> bool:
+    numbers = (int,) if kind is int else (int, float)
+    return type(rate) in numbers and _RATES[0] <= rate <= _RATES[1]
 
 
 def _cache_file() -> Path:
