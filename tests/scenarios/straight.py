@@ -327,6 +327,22 @@ def stale_lod() -> Case:
     return Case(main, startup, feed, [total.name, last.name])
 
 
+def sequence_convolution() -> Case:
+    """Trained: what its gradient reads hangs on an attribute, without which Paddle can't be asked."""
+    with new_programs() as (main, startup):
+        words = paddle.static.data("words", [-1, 8], "float32", lod_level=1)
+        hidden = paddle.tanh(paddle.static.nn.sequence_conv(words, 8, 3))
+        pooled = paddle.static.nn.sequence_pool(hidden, "max")
+        loss = square_loss(fc(pooled, 4))
+        train(loss)
+
+    def feed(step: int) -> dict:
+        rows = np.random.RandomState(step).rand(9, 8).astype("float32")
+        return {"words": paddle.base.create_lod_tensor(rows, [[4, 5]], paddle.CPUPlace())}
+
+    return Case(main, startup, feed, [loss.name])
+
+
 def double_gradient() -> Case:
     """A penalty on the gradient: gradients of gradients."""
     with new_programs() as (main, startup):

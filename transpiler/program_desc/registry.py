@@ -7,7 +7,8 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Tuple
+from types import MappingProxyType
+from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Set, Tuple
 
 import numpy
 from paddle import _legacy_C_ops
@@ -42,6 +43,26 @@ _STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
 _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 
+# Attributes that say who made an op, and what for; and types of those that point into its program.
+_OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
+_OF_PROGRAM = frozenset(
+    {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
+# Where the value of an attribute is, by its type.
+_FIELDS = MappingProxyType({
+    framework_pb2.INT: 'i',
+    framework_pb2.FLOAT: 'f',
+    framework_pb2.STRING: 's',
+    framework_pb2.INTS: 'ints',
+    framework_pb2.FLOATS: 'floats',
+    framework_pb2.STRINGS: 'strings',
+    framework_pb2.BOOLEAN: 'b',
+    framework_pb2.BOOLEANS: 'bools',
+    framework_pb2.LONG: 'l',
+    framework_pb2.LONGS: 'longs',
+    framework_pb2.FLOAT64: 'float64',
+    framework_pb2.FLOAT64S: 'float64s'
+})
+
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
 # Operators of which some facts depend on attributes.
@@ -55,7 +76,8 @@ class OpRegistry:
     def __init__(self) -> None:
         self._protos = OpProtoHolder.instance().op_proto_map
         self._cache: Dict[_Signature, OpFacts] = {}
-        self._in_place_slots: Dict[Tuple[str, ...], Tuple[Tuple[str, str], ...]] = {}
+        # Signatures of ops of which Paddle looks at the attributes, too, to say which operands it reads.
+        self._with_attributes: Set[_Signature] = set()
 
     def is_registered(self, kind: str) -> bool:
         try:
@@ -65,20 +87,40 @@ class OpRegistry:
         return True
 
     def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
-        """Facts of the operator in `desc`; positions count its arguments slot by slot."""
+        """Facts of the operator in `desc`; positions count its arguments slot by slot.
+
+        One of which Paddle does not answer what it is asked, whatever it throws, is unknown.
+        """
         signature: _Signature = (desc.type,
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
             signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc))
+        if signature in self._with_attributes:
+            signature += (_attribute_bytes(desc),)
         found = self._cache.get(signature)
         if found is None:
-            found = self._cache[signature] = self._ask(desc)
+            found = self._ask(desc, signature)
         return found
 
-    def _ask(self, desc: framework_pb2.OpDesc) -> OpFacts:
-        if not self.is_registered(desc.type):
-            return OpFacts(known=False)
+    def _ask(self, desc: framework_pb2.OpDesc, signature: _Signature) -> OpFacts:
+        facts = OpFacts(known=False)
+        if self.is_registered(desc.type):
+            try:
+                in_place = self._in_place_positions(desc)
+                shape_only, by_attributes = _shape_only_positions(desc)
+            except Exception:  # the bindings throw what the kernels' authors did
+                pass
+            else:
+                facts = self._facts(desc, in_place, shape_only)
+                if by_attributes and signature not in self._with_attributes:
+                    self._with_attributes.add(signature)
+                    signature += (_attribute_bytes(desc),)
+        self._cache[signature] = facts
+        return facts
+
+    def _facts(self, desc: framework_pb2.OpDesc, in_place: _Pairs,
+               shape_only: FrozenSet[int]) -> OpFacts:
         attributes = {a.name for a in desc.attrs}
         proto = self._protos.get(desc.type)
         if proto is not None:
@@ -88,9 +130,9 @@ class OpRegistry:
                        aliases=desc.type == 'share_data',
                        side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
                        collective='ring_id' in attributes,
-                       in_place=self._in_place_positions(desc),
+                       in_place=in_place,
                        same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
-                       shape_only=_shape_only_positions(desc),
+                       shape_only=shape_only,
                        unread=_unread_positions(desc),
                        updates=_updates(desc),
                        adds=_adds(desc),
@@ -143,21 +185,27 @@ def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
 def _adds(desc: framework_pb2.OpDesc) -> float:
     if desc.type != 'increment':
         return 0.0
-    return next((a.f for a in desc.attrs if a.name == 'step'), 1.0)
+    step = next((a for a in desc.attrs if a.name == 'step'), None)
+    return 1.0 if step is None else step.f if step.type == framework_pb2.FLOAT else 0.0
 
 
 def _fills(desc: framework_pb2.OpDesc) -> Optional[float]:
     """The value of a fill_constant that takes it from its attributes, of which the kernel prefers the text; and that of a
     fill_any_like."""
     if desc.type == 'fill_any_like':
-        return next((a.f for a in desc.attrs if a.name == 'value'), None)
+        return _float(desc, 'value')
     if desc.type != 'fill_constant' or any(s.arguments for s in desc.inputs):
         return None
     text = next((a.s for a in desc.attrs if a.name == 'str_value'), '')
     try:
-        return float(text) if text else next((a.f for a in desc.attrs if a.name == 'value'), None)
+        return float(text) if text else _float(desc, 'value')
     except ValueError:
         return None
+
+
+def _float(desc: framework_pb2.OpDesc, name: str) -> Optional[float]:
+    named = (a for a in desc.attrs if a.name == name and a.type == framework_pb2.FLOAT)
+    return next((a.f for a in named), None)
 
 
 def _folds(desc: framework_pb2.OpDesc) -> bool:
@@ -177,7 +225,8 @@ def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
     first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
     share = attributes['dropout_prob'].f if 'dropout_prob' in attributes else 1.0
     testing = 'is_test' in attributes and attributes['is_test'].b
-    if testing or not 0.0 <= share < 1.0 or not {'Out', 'Mask'} <= first_out.keys():
+    if (testing or not 0.0 <= share < 1.0 or 'X' not in first_in or
+            not {'Out', 'Mask'} <= first_out.keys()):
         return None
     kept = float(numpy.float32(1.0) - numpy.float32(share))
     mode = attributes.get('dropout_implementation')
@@ -205,7 +254,7 @@ def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
     program = framework_pb2.ProgramDesc()
     block = program.blocks.add(idx=0, parent_idx=-1)
     op = block.ops.add(type=desc.type)
-    op.attrs.extend(a for a in desc.attrs if a.type != framework_pb2.BLOCK)
+    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in _OF_MAKING)
     for prefix, slots, target in (('in:', desc.inputs, op.inputs), ('out:', desc.outputs,
                                                                     op.outputs)):
         for slot in slots:
@@ -222,11 +271,28 @@ def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
     variable.type.lod_tensor.tensor.dims.append(_SCRATCH_SIZE)
 
 
-def _shape_only_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], bool]:
+    """Operands of which it needs the shape alone; and whether that hangs on its attributes."""
     inputs = {s.parameter: list(s.arguments) for s in desc.inputs}
     outputs = {s.parameter: list(s.arguments) for s in desc.outputs}
-    slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
-    return _positions(desc, slots)
+    try:
+        slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
+    except Exception:  # it looks for an attribute
+        values = {a.name: _value(a) for a in desc.attrs if a.type in _FIELDS}
+        slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, values)
+        return _positions(desc, slots), True
+    return _positions(desc, slots), False
+
+
+def _value(attribute: framework_pb2.OpDesc.Attr) -> object:
+    """What it is in Python."""
+    value = getattr(attribute, _FIELDS[attribute.type])
+    return value if isinstance(value, (bool, int, float, str)) else list(value)
+
+
+def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
+    return tuple(
+        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in _OF_MAKING)
 
 
 def _positions(desc: framework_pb2.OpDesc, slots: Container[str]) -> FrozenSet[int]:
