@@ -7,7 +7,6 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Set, Tuple
 
 import numpy
@@ -34,6 +33,7 @@ _SIDE_EFFECTS = frozenset({
     'depend'
 })
 _SCRATCH_SIZE = 2
+_IN, _OUT = 'in:', 'out:'  # what the arguments of an op alone are called, before their slot
 
 # Slots of state that an operator carries on in training and computes nothing else from. Batch statistics make
 # batch_norm's result; running ones do as soon as one of these attributes is set.
@@ -47,22 +47,6 @@ _STATE_IS_USED = ('is_test', 'use_global_stats')
 _OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
 _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
-# Where the value of an attribute is, by its type.
-_FIELDS = MappingProxyType({
-    framework_pb2.INT: 'i',
-    framework_pb2.FLOAT: 'f',
-    framework_pb2.STRING: 's',
-    framework_pb2.INTS: 'ints',
-    framework_pb2.FLOATS: 'floats',
-    framework_pb2.STRINGS: 'strings',
-    framework_pb2.BOOLEAN: 'b',
-    framework_pb2.BOOLEANS: 'bools',
-    framework_pb2.LONG: 'l',
-    framework_pb2.LONGS: 'longs',
-    framework_pb2.FLOAT64: 'float64',
-    framework_pb2.FLOAT64S: 'float64s'
-})
-
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
 # Operators of which some facts depend on attributes.
@@ -159,7 +143,8 @@ class OpRegistry:
             'mem_opt_skip_vars': 'list[str]'
         })
         ops = [program.block(0).op(i) for i in range(program.block(0).op_size())]
-        return tuple((source[3:], target[4:]) for op in ops if op.type() == 'share_buffer'
+        return tuple((source[len(_IN):], target[len(_OUT):]) for op in ops
+                     if op.type() == 'share_buffer'
                      for source, target in zip(op.input('X'), op.output('Out')))
 
 
@@ -255,8 +240,7 @@ def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
     block = program.blocks.add(idx=0, parent_idx=-1)
     op = block.ops.add(type=desc.type)
     op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in _OF_MAKING)
-    for prefix, slots, target in (('in:', desc.inputs, op.inputs), ('out:', desc.outputs,
-                                                                    op.outputs)):
+    for prefix, slots, target in ((_IN, desc.inputs, op.inputs), (_OUT, desc.outputs, op.outputs)):
         for slot in slots:
             if slot.arguments:
                 target.add(parameter=slot.parameter, arguments=[prefix + slot.parameter])
@@ -277,17 +261,12 @@ def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], b
     outputs = {s.parameter: list(s.arguments) for s in desc.outputs}
     try:
         slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
-    except Exception:  # it looks for an attribute
-        values = {a.name: _value(a) for a in desc.attrs if a.type in _FIELDS}
-        slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, values)
+    except Exception:  # it looks for an attribute, and that question has no room for one
+        program = core.ProgramDesc(_single_op_program(desc).SerializeToString())
+        needed = core._get_eager_deletion_vars(program, [])[0][0]
+        slots = {slot for slot in inputs if f'{_IN}{slot}' not in needed}
         return _positions(desc, slots), True
     return _positions(desc, slots), False
-
-
-def _value(attribute: framework_pb2.OpDesc.Attr) -> object:
-    """What it is in Python."""
-    value = getattr(attribute, _FIELDS[attribute.type])
-    return value if isinstance(value, (bool, int, float, str)) else list(value)
 
 
 def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
