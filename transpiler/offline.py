@@ -19,7 +19,7 @@ from transpiler.planning import OPTIMIZE, Plan, PlanOptions
 from transpiler.program_desc import environment
 from transpiler.program_desc.emitter import MARKS, emit
 from transpiler.program_desc.enclosure import enclose, is_enclosed
-from transpiler.program_desc.files import Contents, SavedProgram, check_fetched
+from transpiler.program_desc.files import SavedProgram, check_fetched
 from transpiler.program_desc.layouts import PARAMETERS
 from transpiler.ir import RELEASE, Graph, Size
 from transpiler.program_desc.inputs import move_inputs
@@ -28,6 +28,7 @@ from transpiler.program_desc.in_parts import run_in_parts
 from transpiler.program_desc.predictor import FusedProgram, fuse
 from transpiler.program_desc.probing import Probe
 from transpiler.program_desc.validation import check_emitted, check_names
+from transpiler.program_desc.writing import Contents
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.memory_report import human

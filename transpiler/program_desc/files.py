@@ -1,34 +1,33 @@
 """Programs in files: `.pdmodel` with its companions, `__model__` directories, bare serialized programs.
 
-A saved program is written whole or not at all: every file is written next to its target under another name, then
-all are renamed. Parameters that stay as they are become hard links, or copies where links cannot be made.
+A saved program is written whole or not at all, see `writing`. Parameters that stay as they are are copied.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
 from transpiler.program_desc.importer import parse
 from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
-                                             old_parameters, parameter_files)
+                                             old_parameters, parameter_files, possible_companions)
 from transpiler.program_desc.parameters import check_parameter_files, check_parameters
 from transpiler.program_desc.soundness import defect, unknown_operator
+from transpiler.program_desc.writing import (Contents, Together, finish_interrupted,
+                                             was_interrupted, write_all)
 
 _FETCHES = ('fetch', 'fetch_v2')
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
-
-# What a file shall have: these bytes, or those of that file, or of those files one after the other.
-Contents = Union[bytes, Path, Tuple[Path, ...]]
+_LARGEST = 2**31 - 1  # what protobuf reads
+# The tags of its fields, which are all messages; and the brace of JSON.
+_STARTS = (b'{', *(bytes([8 * f.number + 2]) for f in framework_pb2.ProgramDesc.DESCRIPTOR.fields))
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,8 @@ def read_program(given: str) -> SavedProgram:
         SavedFileError: no such file, no permission, missing or damaged parameters.
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
-    path = find_program(Path(given))
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
+    path = _found(Path(given))
+    raw = _read(path)
     message = _parse(path, raw)
     saved = SavedProgram(path, message, companions(path))
     _check_soundness(saved)
@@ -107,6 +103,33 @@ def read_program(given: str) -> SavedProgram:
     if saved.for_inference:
         _check_parameters(saved)
     return saved
+
+
+def _found(given: Path) -> Path:
+    _check_text(given)
+    for path in (given, Path(str(given) + MODEL)):
+        if was_interrupted(path):
+            raise SavedFileError(f'{path} was being replaced by a call that was killed; the next '
+                                 f'one that writes to {path.parent} completes it')
+    path = find_program(given)
+    _check_text(path)
+    return path
+
+
+def _read(path: Path) -> bytes:
+    """Not more than is needed to see that it is no program."""
+    try:
+        with open(path, 'rb') as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > _LARGEST:
+                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
+            start = stream.read(1)
+            if start and start not in _STARTS:
+                raise InvalidProgramError(
+                    f'{path}: not a serialized Paddle program{_program_beside(path)}')
+            return start + stream.read()
+    except OSError as error:
+        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
 
 
 def write_program(out: str,
@@ -119,7 +142,7 @@ def write_program(out: str,
 
     Args:
         out: the path to write to, with or without `.pdmodel`.
-        saved: where it came from; its companions are linked, or copied.
+        saved: where it came from; its companions are copied.
         serialized: the new program.
         replaced: companions that differ from those of `saved`, by suffix.
         force: replace what is there.
@@ -128,22 +151,33 @@ def write_program(out: str,
     Raises:
         SavedFileError: a target exists, is the input, or cannot be written.
     """
-    target = Path(out)
-    if out.endswith(('/', os.sep)) or target.is_dir():
-        raise SavedFileError(f'{out} is a directory; name the file to write')
-    if not saved.is_bare and target.suffix != MODEL:
-        target = Path(out + MODEL)
+    target = _target(out, saved)
     stem = str(target)[:-len(MODEL)] if target.suffix == MODEL else str(target)
     beside: Dict[str, Contents] = {**saved.companions}
     if saved.separate:
         beside[PARAMETERS] = saved.separate
     beside.update(replaced)
-    contents = [(Path(stem + suffix), what) for suffix, what in beside.items()]
-    contents.append((target, serialized))
-    contents = [(Path(path), content) for path, content in others.items()] + contents
-    _check_free((path for path, _ in contents), saved.files, force)
-    _write_all(contents)
-    return [path for path, _ in reversed(contents)]
+    contents: Dict[str, Contents] = {Path(stem + s).name: what for s, what in beside.items()}
+    contents[target.name] = serialized
+    finish_interrupted(target.parent)
+    gone = [p for p in companions(target).values() if p.name not in contents]
+    own = [target.parent / name for name in contents]
+    _check_free([*map(Path, others), *own, *gone], saved.files, force)
+    _check_apart(map(Path, others), target)
+    program = Together(target.parent, contents, tuple(p.name for p in gone))
+    write_all([*_each(others.items()), program], saved.files)
+    return own[::-1]
+
+
+def _target(out: str, saved: SavedProgram) -> Path:
+    target = Path(out)
+    if out.endswith(('/', os.sep)) or target.is_dir():
+        raise SavedFileError(f'{out} is a directory; name the file to write')
+    return target if saved.is_bare or target.suffix == MODEL else Path(out + MODEL)
+
+
+def _each(files: Iterable[Tuple[str, bytes]]) -> List[Together]:
+    return [Together(Path(path).parent, {Path(path).name: content}) for path, content in files]
 
 
 def check_fetched(saved: SavedProgram, names: Iterable[str]) -> None:
@@ -155,9 +189,11 @@ def check_fetched(saved: SavedProgram, names: Iterable[str]) -> None:
 
 def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], force: bool) -> None:
     """Writes files (path, content), all or none, and none over `inputs`; raises SavedFileError."""
-    contents: List[Tuple[Path, Contents]] = [(Path(path), text) for path, text in files]
-    _check_free((path for path, _ in contents), inputs, force)
-    _write_all(contents)
+    sets, inputs = _each(files), list(inputs)
+    for folder in {each.folder for each in sets}:
+        finish_interrupted(folder)
+    _check_free([each.key for each in sets], inputs, force)
+    write_all(sets, inputs)
 
 
 def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
@@ -224,88 +260,39 @@ def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
 
 
 def _check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> None:
-    own = {path.resolve() for path in inputs}
+    own = {os.path.realpath(path) for path in inputs}
     taken = set()
     for path in paths:
-        if path.resolve() in own:
+        _check_text(path)
+        if os.path.realpath(path) in own or _place(path) in own:
             raise SavedFileError(f'{path} is part of the input, which is never written to')
         if path.is_dir():
             raise SavedFileError(f'{path} is a directory')
-        if path.exists() and not force:
+        if os.path.lexists(path) and not force:
             raise SavedFileError(f'{path} exists; --force replaces it')
-        if path in taken:
+        if _place(path) in taken:
             raise SavedFileError(f'{path} is named for two files')
-        taken.add(path)
+        taken.add(_place(path))
 
 
-def _write_all(contents: List[Tuple[Path, Contents]]) -> None:
-    """Every file under a temporary name, then all renamed; what was there comes back if one rename fails."""
-    written: List[Tuple[Path, Path]] = []
+def _check_apart(paths: Iterable[Path], target: Path) -> None:
+    """Raises SavedFileError for a path that would be read as part of the program in `target`."""
+    own = {_place(p) for p in (target, *possible_companions(target).values())}
+    for path in paths:
+        if _place(path) in own:
+            raise SavedFileError(f'{path} would be read as part of {target}; name another file')
+
+
+def _check_text(path: Path) -> None:
+    """Paddle opens no other files, and what is said of them is text."""
     try:
-        for path, content in contents:
-            written.append((_write_beside(path, content), path))
-        _rename_all(written)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SavedFileError(f'cannot write {contents[len(written) - 1][0]}: {reason}') from error
-    finally:
-        for temporary, _ in written:
-            _remove(temporary)
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise SavedFileError(f'{path}: the name is no UTF-8; rename it') from error
+    if '\0' in str(path):
+        raise SavedFileError(f'{str(path)!r} is no name of a file')
 
 
-def _write_beside(path: Path, content: Contents) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', dir=str(path.parent))
-    try:
-        with os.fdopen(handle, 'wb') as stream:
-            if isinstance(content, bytes):
-                stream.write(content)
-            elif isinstance(content, tuple):
-                for source in content:
-                    stream.write(source.read_bytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        if isinstance(content, Path):
-            _link_or_copy(content, name)
-        os.chmod(name, 0o644) if not isinstance(content, Path) else None
-    except OSError:
-        _remove(Path(name))
-        raise
-    return Path(name)
-
-
-def _link_or_copy(source: Path, name: str) -> None:
-    os.remove(name)
-    try:
-        os.link(str(source), name)
-    except OSError:
-        shutil.copy2(str(source), name)
-
-
-def _rename_all(written: List[Tuple[Path, Path]]) -> None:
-    saved: List[Tuple[Path, Path]] = []  # (backup, path)
-    renamed: List[Path] = []
-    try:
-        for temporary, path in written:
-            if path.exists():
-                backup = Path(str(temporary) + '.old')
-                os.link(str(path), str(backup))
-                saved.append((backup, path))
-            os.replace(str(temporary), str(path))
-            renamed.append(path)
-    except OSError:
-        for path in renamed:
-            _remove(path)
-        for backup, path in saved:
-            os.replace(str(backup), str(path))
-        raise
-    finally:
-        # A rename onto another link to the same file does nothing, so that a backup may still be there.
-        for backup, _ in saved:
-            _remove(backup)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        pass
+def _place(path: Path) -> str:
+    """Where a name is, whatever it is a link to."""
+    return os.path.join(os.path.realpath(path.parent), path.name)

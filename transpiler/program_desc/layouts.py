@@ -46,11 +46,15 @@ def is_old(path: Path) -> bool:
 
 def companions(path: Path) -> Dict[str, Path]:
     """By suffix, the files of 2.x that go with a program."""
+    return {suffix: p for suffix, p in possible_companions(path).items() if p.is_file()}
+
+
+def possible_companions(path: Path) -> Dict[str, Path]:
+    """By suffix, where the files are that go with a program, if there are any."""
     if path.suffix != MODEL:
         return {}
     stem = str(path)[:-len(MODEL)]
-    paths = {suffix: Path(stem + suffix) for suffix in _COMPANIONS}
-    return {suffix: p for suffix, p in paths.items() if p.is_file()}
+    return {suffix: Path(stem + suffix) for suffix in _COMPANIONS}
 
 
 def old_parameters(path: Path, names: Sequence[str]) -> Tuple[Path, ...]:
