@@ -1,14 +1,16 @@
 # Everything on a fresh machine: a virtual environment of its own, the package, then the job.
 PYTHON ?= python3
 VENV := .venv
+# Which build of Paddle 2.6.2 it gets: cpu or gpu (which runs on a machine without a GPU, too).
+BUILD := cpu
 BIN := $(VENV)/bin
 
-.PHONY: install demo test format clean
+.PHONY: install demo test test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[demo,test]'
+	$(BIN)/python -m pip install --quiet -e '.[$(BUILD),demo,test]'
 	touch $@
 
 install: $(VENV)/.installed
@@ -20,8 +22,12 @@ test: $(VENV)/.installed
 	# Paddle orders the inputs of a loop by the hash of their names: a fixed seed builds the same programs each time.
 	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
+# The same suite on paddlepaddle-gpu, in an environment of its own.
+test-gpu-build:
+	$(MAKE) test VENV=.venv-gpu BUILD=gpu
+
 format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf .venv .venv-gpu build *.egg-info
