@@ -12,6 +12,7 @@ import pytest
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import Options, build
+from tests.builds import needs_cpu_build
 from tests.harness import (WITHOUT_INPLACE, Case, check, fingerprint, fresh_scope, new_programs)
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
@@ -55,6 +56,7 @@ def _added(graph: Graph, kind: str) -> List[Op]:
     return [op for op in graph.walk() if op.origin is None and op.kind == kind]
 
 
+@needs_cpu_build
 @pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
 def test_dropouts_are_made_again_from_their_masks_with_equal_bytes(mode: str) -> None:
     reports = []
@@ -94,6 +96,7 @@ def _with_replay(main: paddle.static.Program, result: str) -> Tuple[paddle.stati
     return both, graph.values[again].name
 
 
+@needs_cpu_build
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])
 @pytest.mark.parametrize('share', [0.1, 0.3, 0.5, 0.9, 1e-3])
 @pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
@@ -109,6 +112,7 @@ def test_the_kernels_give_the_same_bytes_for_all_numbers(dtype: str, share: floa
     assert np.count_nonzero(found[0]) > 0 and found[0].tobytes() == found[1].tobytes()
 
 
+@needs_cpu_build
 @pytest.mark.parametrize('mode', ['upscale_in_train', 'downscale_in_infer'])
 def test_sequences_keep_their_bounds(mode: str) -> None:
     with new_programs() as (main, _):
@@ -174,6 +178,7 @@ def _masks_of_numbers(graph: Graph, found: Dict[str, List[Op]]) -> None:
     graph.values[found['cast'][0].results[0]].dtype = 'UINT8'
 
 
+@needs_cpu_build
 @pytest.mark.parametrize('change', [
     _another_mask, _another_operand, _another_divisor, _ones_for_zeros, _upside_down,
     _divided_the_other_way, _not_divided, _masks_of_numbers
@@ -191,6 +196,7 @@ def test_what_is_not_the_same_is_refused(change: Change) -> None:
         verify(program.graph, graph, origins)
 
 
+@needs_cpu_build
 def test_a_cast_that_does_not_make_what_is_declared_is_refused() -> None:
     program = _imported(dropouts())
     emitted = emit(program, _planned(program).graph)
@@ -214,6 +220,7 @@ def loop_with_dropout() -> Case:
     return Case(case.main, case.startup, case.feed, list(case.fetch))
 
 
+@needs_cpu_build
 def test_dropouts_in_loops_are_made_again_in_the_gradient_of_the_trip() -> None:
 
     def optimise(case: Case) -> object:
@@ -239,6 +246,7 @@ def _of_another_trip(graph: Graph, choice: Op, loop: int) -> None:
     graph.ops[choice.id] = replace(choice, operands=(a, carried, c))
 
 
+@needs_cpu_build
 def test_the_operand_of_another_trip_is_refused() -> None:
     program = _imported(loop_with_dropout())
     dims = {symbol: 5 for symbol in program.symbols()}

@@ -14,6 +14,7 @@ from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
+from tests.builds import needs_cpu_build
 from tests.harness import new_programs
 from tests.scenarios.common import append, data, fc, named, train
 from transpiler.ir import OpFacts
@@ -253,6 +254,7 @@ def _dropouts(**options: Any) -> List[OpFacts]:
     return facts_of(lambda: F.dropout(data('x', -1, 8), **options), 'dropout')
 
 
+@needs_cpu_build
 def test_a_dropout_can_be_made_again_from_its_mask() -> None:
     scaled, plain = _dropouts(p=0.3)[0], _dropouts(p=0.3, mode='downscale_in_infer')[0]
     assert (scaled.replay.operand, scaled.replay.result, scaled.replay.mask) == (0, 1, 0)

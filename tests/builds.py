@@ -1,0 +1,12 @@
+"""What a build of Paddle must have for a test to mean anything on it."""
+from __future__ import annotations
+
+import pytest
+
+from transpiler.program_desc.registry import has_cpu_kernels_alone
+
+# For tests of what rests on Paddle's own CPU kernels: sums of many terms, and dropouts made again from their masks.
+needs_cpu_build = pytest.mark.skipif(
+    not has_cpu_kernels_alone(),
+    reason='this build of Paddle has kernels for other devices too: what only its CPU kernels do '
+    'is not relied on')
