@@ -122,20 +122,26 @@ class Draft:
                 minimize_with_checkpoints(optimizer, loss)
             else:
                 optimizer.minimize(loss)
-        fetched = outputs if options.inference else [loss]
-        draws = tuple(self._draws)
+        return self.case(outputs if options.inference else [loss], main, not options.inference)
+
+    def case(self,
+             fetched: Sequence[Any],
+             main: Optional[static.Program] = None,
+             training: bool = True) -> Case:
+        """The program as it is, or another one with its inputs."""
+        draws, seed = tuple(self._draws), self.options.seed
 
         def feed(step: int) -> Feed:
-            random = np.random.RandomState(1000 * options.seed + step)
+            random = np.random.RandomState(1000 * seed + step)
             return {name: draw(random) for name, draw in draws}
 
-        return Case(main=main,
+        return Case(main=main or self.main,
                     startup=self.startup,
                     feed=feed,
                     fetch=tuple(variable.name for variable in fetched),
                     batch_size=self.batch_size,
                     trip_count=self.trip_count,
-                    training=not options.inference)
+                    training=training)
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ def classifier(name: str, options: Options) -> Case:
 
     GoogLeNet's loss counts its early heads; its inference fetches all three outputs.
     """
-    size = pick(options.image_size, NETWORKS[name].usual)
+    size = options.image_size or NETWORKS[name].usual
     with drafting(options, batch_size=8) as draft:
         image = draft.floats("image", [draft.batch_size, 3, size, size])
         network = _network(name, options)

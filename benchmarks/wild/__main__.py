@@ -1,0 +1,71 @@
+"""The command: `python -m benchmarks.wild [NAME...]` measures scripts, untouched and optimized, each in a fresh process."""
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+import click
+from rich.console import Console
+
+from benchmarks.spec import Spec
+from benchmarks.wild.figures import Row
+from benchmarks.wild.processes import Processes, ScriptError
+from benchmarks.wild.registry import builders
+from benchmarks.wild.table import cells, markdown, table
+
+PIPE_WIDTH = 200
+
+
+def row(processes: Processes, group: str, name: str) -> Row:
+    """Both kinds of one script."""
+    try:
+        return Row(group, name,
+                   *(processes.measure(name, optimized) for optimized in (False, True)))
+    except ScriptError as error:
+        return Row(group, name, failure=str(error))
+
+
+def chosen(names: Tuple[str, ...]) -> List[Tuple[str, str]]:
+    """(group, name) of all scripts that were asked for by their name or their group's; of all, if none was."""
+    found = [(group, name) for group, scripts in builders().items() for name in scripts]
+    unknown = set(names) - {each for pair in found for each in pair}
+    if unknown:
+        raise click.ClickException('no script is called {}; --list names them'.format(', '.join(
+            sorted(unknown))))
+    return [pair for pair in found if not names or set(pair) & set(names)]
+
+
+@click.command()
+@click.argument('names', nargs=-1)
+@click.option('--list', 'listed', is_flag=True, help='Name the scripts and stop.')
+@click.option('--json', 'out', type=click.Path(dir_okay=False, path_type=Path), help='Figures.')
+@click.option('--markdown', 'text', type=click.Path(dir_okay=False, path_type=Path), help='Table.')
+def main(names: Tuple[str, ...], listed: bool, out: Optional[Path], text: Optional[Path]) -> None:
+    """Measure the scripts NAMES, or groups (updates, layers, flow, language, vision), or all."""
+    pairs = chosen(names)
+    if listed:
+        click.echo('\n'.join(f'{group:10}{name}' for group, name in pairs))
+        return
+    rows: List[Row] = []
+    processes = Processes({'PYTHONHASHSEED': '0', **Spec('').environment()})
+    for group, name in pairs:
+        rows.append(row(processes, group, name))
+        click.echo('  '.join(cells(rows[-1])), err=True)
+        if rows[-1].failure:
+            click.echo(rows[-1].failure, err=True)
+        if out is not None:
+            out.write_text(json.dumps([asdict(each) for each in rows], indent=1) + '\n')
+        if text is not None:
+            text.write_text(markdown(rows))
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
+    faulty = [each for each in rows if each.faults()]
+    if faulty:
+        raise click.ClickException('{} of {} scripts do not hold what is promised: {}'.format(
+            len(faulty), len(rows), ', '.join(each.name for each in faulty)))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,90 @@
+"""The table of whole scripts: it has what it must have, and a row that does not hold fails."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from paddle.vision import models
+
+from benchmarks.spec import Spec
+from benchmarks.wild import __main__ as command
+from benchmarks.wild.figures import Outcome, Phase, Row
+from benchmarks.wild.processes import Processes, ScriptError
+from benchmarks.wild.registry import builders
+from benchmarks.wild.table import HEADS, cells, markdown
+
+PHASE = Phase(ordered=1000, first=1000, later=900, predicted=1000, changed=True)
+OUTCOME = Outcome((PHASE,), 5000, (('a',), ('b',)), ('c', 'c'), True)
+SOUND = Row('updates', 'sgd', OUTCOME, OUTCOME)
+
+
+def test_every_network_of_paddle_vision_is_trained_and_served() -> None:
+    found = builders()['vision']
+    missing = [name for name in models.__all__ if name.islower() and name not in found]
+    assert len(models.__all__) > 40 and not missing
+    assert all(f'{name} served' in found for name in found if not name.endswith(' served'))
+
+
+def test_there_are_more_than_forty_features_and_no_name_is_used_twice() -> None:
+    found = builders()
+    names = [name for group in found.values() for name in group]
+    assert len(names) == len(set(names))
+    assert sum(len(found[group]) for group in ('updates', 'layers', 'flow')) > 40
+    assert {'bert', 'ernie', 'gpt'} <= set(found['language'])
+
+
+@pytest.fixture(scope='module')
+def processes() -> Processes:
+    return Processes({'PYTHONHASHSEED': '0', **Spec('').environment()})
+
+
+@pytest.mark.parametrize('name', ['gan', 'save and load', 'train and evaluate'])
+def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
+        name: str, processes: Processes) -> None:
+    row = command.row(processes, 'updates', name)
+    assert row.failure is None and row.faults() == []
+    assert row.optimized is not None and len(set(row.optimized.fetched)) > 1
+
+
+def test_a_script_that_raises_says_so(processes: Processes) -> None:
+    with pytest.raises(ScriptError, match="(?s)nonsense, untouched: .*KeyError: 'nonsense'"):
+        processes.measure('nonsense', False)
+
+
+@pytest.mark.parametrize('ordered, faults', [(980, []), (1030, []), (960, ['prediction']),
+                                             (1040, ['prediction', 'higher than untouched'])])
+def test_a_prediction_that_is_three_percent_off_is_a_fault(ordered: int, faults: list) -> None:
+    plain = replace(OUTCOME, phases=(replace(PHASE, ordered=1035, predicted=None),))
+    measured = replace(OUTCOME, phases=(replace(PHASE, ordered=ordered),))
+    assert replace(SOUND, plain=plain, optimized=measured).faults() == faults
+
+
+@pytest.mark.parametrize('change', [{'fetched': (('a',), ('x',))}, {'state': ('c', 'x')}], ids=str)
+def test_other_bytes_are_a_fault(change: dict) -> None:
+    row = replace(SOUND, optimized=replace(OUTCOME, **change))
+    assert SOUND.faults() == [] and row.faults() == ['bytes differ']
+    assert cells(row)[-1] == 'bytes differ'
+
+
+def test_what_depends_on_values_need_not_be_predicted_but_may_not_be_higher() -> None:
+    measured = replace(OUTCOME, phases=(replace(PHASE, ordered=1200),), foreseeable=False)
+    row = replace(SOUND, optimized=measured)
+    assert row.faults() == ['higher than untouched']
+    assert len(cells(row)) == len(HEADS) and 'by value' in markdown([row])
+
+
+def test_a_script_that_fails_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def fail(self: Processes, name: str, optimized: bool) -> Outcome:
+        raise ScriptError(f'{name}: no reason')
+
+    monkeypatch.setattr(Processes, 'measure', fail)
+    result = CliRunner().invoke(command.main, ['sgd'])
+    assert result.exit_code == 1
+    assert 'sgd: no reason' in result.output and '1 of 1 scripts' in result.output
+
+
+def test_a_name_that_no_script_has_is_said() -> None:
+    result = CliRunner().invoke(command.main, ['nonsense'])
+    assert result.exit_code == 1 and 'no script is called nonsense' in result.output
