@@ -15,6 +15,8 @@ from transpiler.ir import Graph, Op, OpFacts, Region, RegionKind, Size, ValueKin
 
 LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 MOST_TRIPS = 2
+# Of generated values: two sizes known, and two that are open, of which none is always the larger one of a known one.
+_ROWS = (1024, 1024, 1024, 2048, Size.dim('N'), Size.dim('N') * 2)
 
 # ---------------------------------------------------------------------------------------------------
 # Building
@@ -130,6 +132,8 @@ class _Generator:
                 writes[0] = self._new(region)
         shape_only = frozenset({1}) if len(reads) > 1 and self.dice.random() < 0.3 else frozenset()
         in_place = ((0, 0),) if self.dice.random() < 0.6 else ()
+        if in_place and len(reads) > 1 and self.dice.random() < 0.4:
+            in_place += (self.dice.choice(((1, 0), (1, 1)) if len(writes) > 1 else ((1, 0),)),)
         self.draft.op('op',
                       ' '.join(reads),
                       ' '.join(dict.fromkeys(writes)),
@@ -140,10 +144,10 @@ class _Generator:
                       random=self.dice.random() < 0.1)
         own.extend(n for n in writes if n not in own and n not in readable)
 
-    def _new(self, region: int) -> str:
+    def _new(self, region: int, rows: object = None) -> str:
         self.count += 1
         name = f'v{self.count}'
-        self.draft.value(name, self.dice.choice((1024, 1024, 2048)), region)
+        self.draft.value(name, rows or self.dice.choice(_ROWS), region)
         return name
 
     def _nested(self, region: int, readable: List[str], own: List[str], depth: int) -> None:
@@ -154,11 +158,32 @@ class _Generator:
         if kind is RegionKind.LOOP:
             facts.trips = Size.dim(f'T{inner}')
             facts.keeps_scopes = self.dice.random() < 0.6
-        local = self._ops(inner, readable, depth + 1)
+        given = self._arguments(inner, readable) if self.dice.random() < 0.4 else []
+        local = given + self._ops(inner, readable + given, depth + 1)
+        if self.dice.random() < 0.4:
+            self._results(inner, local, own)
         _declare_what_is_named(self.draft.graph, op)
         self._plain(region, readable + own, own)
         if facts.keeps_scopes and local:
             self._gradient(region, inner, readable, local)
+
+    def _arguments(self, inner: int, readable: List[str]) -> List[str]:
+        """Names of values of the region that it gets from outside at each entry."""
+        outer = self.dice.choice(readable)
+        like = self.draft.graph.values[self.draft.id(outer, inner)]
+        name = self._new(inner, like.shape[0])
+        facts = self.draft.graph.regions[inner]
+        facts.arguments += ((like.id, self.draft.id(name, inner)),)
+        return [name]
+
+    def _results(self, inner: int, local: List[str], own: List[str]) -> None:
+        """A value of the region that it hands out at each exit, to a new one of the region around it."""
+        facts = self.draft.graph.regions[inner]
+        name = self.dice.choice(local)
+        made = self.draft.graph.values[self.draft.id(name, inner)]
+        if made.region == inner:
+            own.append(self._new(facts.parent, made.shape[0]))
+            facts.results += ((made.id, self.draft.id(own[-1], facts.parent)),)
 
     def _gradient(self, region: int, forward: int, readable: List[str], local: List[str]) -> None:
         op = self.draft.op('gradient', '', '', region)
@@ -178,8 +203,10 @@ def _declare_what_is_named(graph: Graph, op: Op) -> None:
              } | {r.id for r in graph.regions if r.op >= 0 and _within(graph, r, op)}
     outside = lambda v: graph.values[v].region not in inside and not _forward_of(graph, op, v)
     named = list(graph.inside(op))
-    op.operands = tuple(dict.fromkeys(v for o in named for v in o.reads() if outside(v)))
-    op.results = tuple(dict.fromkeys(v for o in named for v in o.writes() if outside(v)))
+    given = [outer for r in op.regions for outer, _ in graph.regions[r].arguments]
+    made = [outer for r in op.regions for _, outer in graph.regions[r].results]
+    op.operands = tuple(dict.fromkeys(given + [v for o in named for v in o.reads() if outside(v)]))
+    op.results = tuple(dict.fromkeys(made + [v for o in named for v in o.writes() if outside(v)]))
 
 
 def _within(graph: Graph, region: Region, op: Op) -> bool:
@@ -200,8 +227,10 @@ def generated(seed: int) -> Graph:
 
 
 def dims_of(graph: Graph, trips: int) -> Dict[str, int]:
+    """Of loops `trips`, of rows so many that either of the known sizes may be the larger one."""
     sizes = [r.trips for r in graph.regions] + [v.size for v in graph.values if v.size is not None]
-    return {name: trips for size in sizes for name in size.dims}
+    rows = {'N': 512 * (trips - 1)}
+    return {name: rows.get(name, trips) for size in sizes for name in size.dims}
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -227,12 +256,19 @@ def traces(graph: Graph) -> List[Trace]:
     return [trace + (Event(-1, reads=kept),) for trace in _region_traces(graph, 0)]
 
 
+def entry_of(region: int) -> int:
+    """What stands for the op in the event that begins a trip of `region`, or a branch."""
+    return -2 - region
+
+
 def _region_traces(graph: Graph, region: int) -> List[Trace]:
-    runs: List[Trace] = [()]
     facts = graph.regions[region]
+    runs: List[Trace] = [(Event(entry_of(region)),)]
     if facts.arguments:
-        runs = [(Event(-1, frozenset(o for o, _ in facts.arguments),
-                       frozenset(i for _, i in facts.arguments)),)]
+        runs = [
+            runs[0] + (Event(-1, frozenset(o for o, _ in facts.arguments),
+                             frozenset(i for _, i in facts.arguments)),)
+        ]
     for op in graph.region_ops(region):
         runs = [run + more for run in runs for more in _op_traces(graph, op)]
     if facts.results:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import Any, List, Set, Tuple
 
-import paddle
 import pytest
 from paddle.base.executor import _apply_inplace_addto_pass
 
@@ -86,4 +85,3 @@ def test_a_fetched_intermediate_is_shared_by_neither() -> None:
     _apply_inplace_addto_pass(program, True, False, [*case.fetch, given[0]])
     assert not any(
         given[0] in op.input('X') for op in program.global_block().ops if op.type == 'share_buffer')
-    assert isinstance(program, paddle.static.Program)

@@ -280,20 +280,28 @@ def test_ops_with_more_effects_than_their_results_never_run_twice(facts: dict) -
 
 
 def test_nothing_is_cloned_after_what_it_reads_was_overwritten() -> None:
+    length, updated = 24, 8
     draft = Draft()
-    draft.value('x', fed=True)
+    draft.value('x0', fed=True)
     draft.value('w', persistable=True)
-    draft.values('a b c d gd gc gb')
-    draft.op('scale_by', 'x w', 'a')
-    draft.op('scale_by', 'a w', 'b')
-    draft.op('scale_by', 'b w', 'c')
-    draft.op('scale_by', 'c w', 'd')
-    _backward(draft, 'fill', 'd', 'gd')
-    _backward(draft, 'sgd', 'gd', 'w')
-    _backward(draft, 'back', 'c gd', 'gc')
-    _backward(draft, 'back', 'b gc', 'gb')
+    for i in range(1, length + 1):
+        draft.value(f'x{i}')
+        draft.op('scale_by', f'x{i - 1} w', f'x{i}')
+    draft.value(f'g{length}')
+    _backward(draft, 'fill', '', f'g{length}')
+    for i in range(length, 0, -1):
+        draft.value(f'g{i - 1}')
+        _backward(draft, 'back', f'x{i} g{i}', f'g{i - 1}', in_place=((1, 0),))
+        if i == updated:
+            _backward(draft, 'sgd', f'w g{i - 1}', 'w')
+    clones_before = 0
     for rung in _rungs(draft.graph):
-        _verified(draft.graph, apply_plan(draft.graph.copy(), rung.problem, rung.plan))
+        new = _verified(draft.graph, apply_plan(draft.graph.copy(), rung.problem, rung.plan))
+        kinds = [(op.kind, op.origin == op.id) for op in new.walk()]
+        update = kinds.index(('sgd', True))
+        clones_before += kinds[:update].count(('scale_by', False))
+        assert ('scale_by', False) not in kinds[update:]
+    assert clones_before > updated
 
 
 def _with_state() -> Graph:

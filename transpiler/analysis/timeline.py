@@ -100,10 +100,21 @@ class Timeline:
             found = self._evaluated[size] = size.evaluate(self._dims)
         return found
 
-    def never_whole(self, op: Op) -> int:
-        """Bytes that are counted while `op` adds up gradients, and never there together: arrays grow as scopes go."""
+    def while_handing_out(self, op: Op) -> int:
+        """Bytes that exist while `op` hands out what its regions made, besides what lives where it stands. Arrays grow as
+        scopes go: what is never there together is not counted, so it may be less than nothing."""
         adding = [r for r in map(self._graph.regions.__getitem__, op.regions) if self._grows(r)]
-        return sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
+        never_whole = sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
+        return self._total(self._handed_out(op)) - never_whole
+
+    def around_a_trip(self, region: Region) -> int:
+        """Bytes that exist around the fullest trip of `region`, besides what lives where its op stands: what earlier trips
+        have left, without what is not there yet, or any more."""
+        left = self._earlier_trips(region) * self._kept_bytes(region) if region.keeps_scopes else 0
+        return left - self._missing_bytes(region, self._missing(region))
+
+    def _earlier_trips(self, region: Region) -> int:
+        return max(0, self.evaluate(region.trips) - 1)
 
     def _run(self, region: Region, base: int, lags: bool = False) -> Iterator[Point]:
         starts, ends = self._events(region, ops_late(region) if lags else 0)
@@ -114,12 +125,12 @@ class Timeline:
                 yield Point(op.id, live)
                 live -= ends[at]
                 continue
-            yield Point(op.id, live + self._total(self._handed_out(op)) - self.never_whole(op))
+            yield Point(op.id, live + self.while_handing_out(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
-                earlier_trips = max(0, self.evaluate(inner.trips) - 1)
-                base = live + (earlier_trips * self._kept_bytes(inner) if inner.keeps_scopes else 0)
-                late = min(earlier_trips, _TRIPS_LATE) * self._collected_in(inner) if lags else 0
-                yield from self._run(inner, base + late - self._in_no_trip(inner), lags)
+                base = live + self.around_a_trip(inner)
+                if lags:
+                    base += min(self._earlier_trips(inner), _TRIPS_LATE) * self._collected_in(inner)
+                yield from self._run(inner, base, lags)
             live -= ends[at]
             live += self._left_behind(op.regions)
 
@@ -150,10 +161,6 @@ class Timeline:
         loop = self._graph.regions[region.forward]
         return (loop.keeps_scopes and
                 self._graph.ops[loop.op].region == self._graph.ops[region.op].region)
-
-    def _in_no_trip(self, region: Region) -> int:
-        """Bytes that are never there together in a trip of a gradient."""
-        return self._missing_bytes(region, self._missing(region))
 
     def _missing_bytes(self, region: Region, missing: _Missing) -> int:
         absent, gone = missing
@@ -263,7 +270,7 @@ class Timeline:
                 if start < at <= until:
                     yield from self._trips_left(inner, gone.get(inner.id, 0))
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
-                yield from self._earlier_trips(region)
+                yield from self._left_by_earlier_trips(region)
             inside, op = region, region.op
 
     def _missing_while(self, op: int,
@@ -283,9 +290,9 @@ class Timeline:
             return _times(self._kept_residents(loop), loop.trips)
         if gone == self.evaluate(loop.trips) - 1:
             return self._kept_residents(loop)
-        return self._earlier_trips(loop)
+        return self._left_by_earlier_trips(loop)
 
-    def _earlier_trips(self, loop: Region) -> Iterator[Resident]:
+    def _left_by_earlier_trips(self, loop: Region) -> Iterator[Resident]:
         """What the trips before the last one left. Sizes have no negative terms: `trips - 1` is a dim."""
         earlier = self.evaluate(loop.trips) - 1
         if loop.trips.is_constant:

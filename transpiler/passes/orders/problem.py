@@ -135,7 +135,7 @@ class _Builder:
         self._timeline = timeline
         self._index = {op: i for i, op in enumerate(self._region.ops)}
         lifetimes = timeline.lifetimes.by_region[region]
-        sizes = {s: timeline.evaluate(l.size) for l in lifetimes.values() for s in l.storages}
+        sizes = {s: l.size for l in lifetimes.values() for s in l.storages}
         self._cell = {s: i for i, s in enumerate(sizes)}
         self._sizes = list(sizes.values())
         self._from_start = [False] * len(sizes)
@@ -148,7 +148,7 @@ class _Builder:
         leaves, collects = self._scopes(ops)
         return Problem(before=before,
                        touches=touches,
-                       sizes=self._sizes,
+                       sizes=[self._timeline.evaluate(size) for size in self._sizes],
                        from_start=self._from_start,
                        to_end=self._to_end,
                        pairs=[tuple(self._pairs(op)) for op in ops],
@@ -185,11 +185,17 @@ class _Builder:
             if cell is not None and value.region == self._region.id:
                 self._from_start[cell] = self._from_start[cell] or value.fed
                 self._to_end[cell] = self._to_end[cell] or value.fed or value.fetched
+        for inner, _ in self._region.results:
+            self._mark(inner, from_start=False)
         if self._region.kind is RegionKind.LOOP:
             for _, inner in self._region.arguments:
-                cell = self._cell.get(self._graph.values[inner].storage)
-                if cell is not None:
-                    self._from_start[cell] = self._to_end[cell] = True
+                self._mark(inner, from_start=True)
+
+    def _mark(self, value: int, from_start: bool) -> None:
+        cell = self._cell.get(self._graph.values[value].storage)
+        if cell is not None and self._graph.values[value].region == self._region.id:
+            self._from_start[cell] = self._from_start[cell] or from_start
+            self._to_end[cell] = True
 
     def _pairs(self, op: Op) -> Iterator[Tuple[int, int]]:
         if self._region.id != 0:
@@ -213,13 +219,11 @@ class _Builder:
         return self._timeline.evaluate(self._timeline.kept_per_trip(region))
 
     def _transient(self, op: Op, inner_peaks: Dict[int, int]) -> int:
-        most = 0
         if not op.regions:
-            return most
-        for region in map(self._graph.regions.__getitem__, op.regions):
-            earlier = self._timeline.evaluate(region.trips) - 1 if region.keeps_scopes else 0
-            most = max(most, earlier * self._kept_bytes(region.id) + inner_peaks[region.id])
-        return most - self._timeline.never_whole(op)
+            return 0
+        regions = map(self._graph.regions.__getitem__, op.regions)
+        trips = (self._timeline.around_a_trip(r) + inner_peaks[r.id] for r in regions)
+        return max(self._timeline.while_handing_out(op), *trips)
 
     def _scopes(self, ops: List[Op]) -> Tuple[List[int], List[int]]:
         leaves, collects = [0] * len(ops), [0] * len(ops)
