@@ -14,6 +14,7 @@ Nothing here is shared with the passes but `ir`, and what `analysis` knows of co
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from types import MappingProxyType
 from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tuple
 
@@ -22,13 +23,13 @@ from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.errors import VerificationError
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
+from transpiler.ir import MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
-_ADDED = (RELEASE, SHARE, UNCOPIED)
+_ADDED = (RELEASE, SHARE, MOVE, UNCOPIED)
 _WRITE_WHOLE_ARRAYS = ('lod_tensor_to_array', 'assign')
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
@@ -80,6 +81,7 @@ class _Run:
             for op in array.emptied
         }
         self._written: Cells = {}  # by op that writes an element of an array: the element
+        self._stands_for = {} if known is None else _ways_out(graph, known)
         self._reloads = _reloads(graph, origins)  # that op, by added op that reads the element
         self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
@@ -88,7 +90,7 @@ class _Run:
         storage = self._graph.values[value].storage
         if storage not in cells:
             owner = self._graph.values[storage]
-            return frozenset({('initial', owner.name)})
+            return frozenset({('initial', self._stands_for.get(storage, owner.name))})
         return cells[storage]
 
     def _region(self, region: Region, cells: Cells) -> None:
@@ -105,7 +107,23 @@ class _Run:
         for position, (inner, outer) in enumerate(region.results):
             origin = self._origins[region.op]
             self._observe((origin, 'result', position), self.held(cells, inner))
+            if region.kind is RegionKind.BRANCH_GRADIENT and self._hold_one_buffer(inner, outer):
+                cells.pop(self._graph.values[outer].storage)  # copied onto itself
             self._may_write(cells, outer, (origin, 'result', position))
+        if region.forward >= 0:
+            self._leave_scope(region, cells)
+
+    def _leave_scope(self, region: Region, cells: Cells) -> None:
+        """With a trip of a gradient, the scope that it worked in is gone: what gradients leave branches by in the next one
+        is another variable, with a memory of its own."""
+        for storage in self._stands_for:
+            if self._graph.values[storage].region == region.id:
+                self._part(storage)
+                cells.pop(storage, None)
+
+    def _hold_one_buffer(self, a: int, b: int) -> bool:
+        first, second = (self._graph.values[v].storage for v in (a, b))
+        return first != second and second in self._partners.get(first, ())
 
     def _mark_final(self, region: Region, cells: Cells) -> None:
         """What a loop writes outside its own scope has, when its gradient runs, the value of the last trip: each
@@ -143,6 +161,9 @@ class _Run:
             return
         if op.kind == SHARE:
             self._share(op, cells, ('shared', op.id))
+            return
+        if op.kind == MOVE:
+            self._move(op, cells)
             return
         if op.kind == UNCOPIED:
             return  # names a value and does nothing to it
@@ -233,6 +254,13 @@ class _Run:
             cells[taker] = frozenset({definition})
             self.writers[taker] = self.writers.get(taker, frozenset()) | {definition}
 
+    def _move(self, op: Op, cells: Cells) -> None:
+        """As SHARE, and the contents count as handed on."""
+        held = [self.held(cells, value) for value in op.operands]
+        self._share(op, cells, ('moved', op.id))
+        for value, definitions in zip(op.results, held):
+            cells[self._graph.values[value].storage] = definitions
+
     def _part(self, storage: int) -> None:
         self._partners.pop(storage, set()).discard(storage)
 
@@ -302,7 +330,7 @@ class _Run:
             if before is None:
                 owner = self._graph.values[storage]
                 is_local = owner.region >= region.id
-                before = frozenset() if is_local else frozenset({('initial', owner.name)})
+                before = frozenset() if is_local else self.held(cells, storage)
             changed = changed or not definitions <= before
             cells[storage] = before | definitions
         return changed
@@ -337,6 +365,25 @@ def _replays(old: Graph, seen: Observations) -> Dict[Definition, Definition]:
             if replay.divisor is not None:
                 how = ('quotient', frozenset({how}), frozenset({('filled', replay.divisor)}))
             found[how] = (op.id, replay.result)
+    return found
+
+
+def _ways_out(graph: Graph, known: FrozenSet[str]) -> Dict[int, str]:
+    """By storage of a value that was added: the old one that gets all that it ever holds, and nothing else.
+
+    Such a value can be taken for that one, also for what an earlier run has left in it.
+    """
+    writers = Tally(graph.values[v].storage for op in graph.walk() if op.kind != RELEASE
+                    for v in op.writes())
+    readers = Tally(graph.values[v].storage for op in graph.walk() for v in op.reads())
+    found: Dict[int, str] = {}
+    for op in (op for op in graph.walk() if op.kind == MOVE):
+        for source, target in (
+            (graph.values[a], graph.values[b]) for a, b in zip(op.operands, op.results)):
+            if (source.name not in known and target.name in known and
+                    source.region == target.region == op.region and readers[source.storage] == 1 and
+                    writers[target.storage] == 1):
+                found[source.storage] = target.name
     return found
 
 

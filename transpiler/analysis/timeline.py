@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTupl
 
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.ir import MOVE, ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 
 # How many ops late the collector may be: a small one does not give it the time to free a large tensor.
 _OPS_LATE = 2
@@ -135,13 +135,21 @@ class Timeline:
             live += self._left_behind(op.regions)
 
     def _handed_out(self, op: Op) -> Iterator[Resident]:
-        """Gradients that the trips of loops' gradients hand out: a trip's are still there when the sum of all is made."""
+        """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of
+        all, and then lets go of them. A buffer that the region has moved out itself is there once."""
         for region in map(self._graph.regions.__getitem__, op.regions):
-            if region.kind is RegionKind.LOOP_GRADIENT:
-                inner = {self._graph.values[v].storage for v, _ in region.results}
+            if region.kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
+                moved = self._moved_out_of(region)
+                inner = {self._graph.values[v].storage for v, _ in region.results if v not in moved}
                 for storage, lifetime in self.lifetimes.by_region[region.id].items():
                     if storage in inner:
                         yield Resident(storage, lifetime.size, ONE)
+
+    def _moved_out_of(self, region: Region) -> FrozenSet[int]:
+        """Values of `region` whose buffers its ops hand to the variables outside that get what they hold."""
+        pairs = set(region.results)
+        return frozenset(a for op in self._graph.region_ops(region.id) if op.kind == MOVE
+                         for a, b in zip(op.operands, op.results) if (a, b) in pairs)
 
     def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
         """Where the gradients of all trips are added up: made at the end of the first trip."""

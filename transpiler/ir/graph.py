@@ -14,6 +14,11 @@ RELEASE = 'release'
 # Kind of an op that makes each of its results hold the buffer of its operand at the same position, for the next op
 # to work in place under two names.
 SHARE = 'share'
+# Kind of an op that hands the buffer of each operand on to the result at the same position, with shape and contents.
+# Nobody touches the operand after it.
+MOVE = 'move'
+# In the name of each value that is there for a MOVE op alone.
+HANDED_ON = '@HANDED_ON'
 # Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.
 UNCOPIED = 'uncopied'
 

@@ -24,7 +24,7 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
                            (_beside_arrays(graph), _BESIDE_ARRAYS),
-                           (_linked(graph), PASSED_BY_NAME), (_carry_lod(graph), _MAY_CARRY_LOD),
+                           (_linked(graph), PASSED_BY_NAME), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
                            (states(graph), 'state that an operator carries on')):
         for value in values:
@@ -115,7 +115,7 @@ def states(graph: Graph) -> Set[int]:
     return {op.operands[i] for op in graph.ops for i, _ in op.facts.updates}
 
 
-def _carry_lod(graph: Graph) -> Set[int]:
+def carry_lod(graph: Graph) -> Set[int]:
     """Values that LoD can reach: everything computed, at any remove, from a LoD tensor."""
     tainted = {v.id for v in graph.values if v.lod_level > 0}
     if not tainted:

@@ -7,7 +7,7 @@ from typing import List, Sequence, Tuple
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SUMS, UPDATES,
+from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, UPDATES,
                                            NamedPass, Sequences, within_loops)
 
 
@@ -20,15 +20,15 @@ def bases(runner: Runner, plans: Sequence[Plan], sequences: Sequences) -> List[P
     gains = runner.context.model is RuntimeModel.COLLECTING and bool(runner.context.recompute)
     if not gains or not {SCHEDULE, RECOMPUTE} <= allowed:
         return []
-    sums = runner.run(allowed_sums(sequences)).steps
+    first = runner.run(first_steps(sequences)).steps
     orders = ((UPDATES,),) + (((SCHEDULE,),) if SCHEDULE in plans[0].steps else ())
     inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
     for loops in tuple(inner):  # what loops do not take, the main block may
         inner[tuple(RECOMPUTE_LESS if step is RECOMPUTE else step for step in loops)] = None
-    found = (runner.run(sums + loops + order) for loops in inner for order in orders)
+    found = (runner.run(first + loops + order) for loops in inner for order in orders)
     return list({id(base): base for base in found}.values())
 
 
-def allowed_sums(sequences: Sequences) -> Tuple[NamedPass, ...]:
-    """Early sums, where ops may be moved."""
-    return (SUMS,) if any(SCHEDULE in sequence for sequence in sequences) else ()
+def first_steps(sequences: Sequences) -> Tuple[NamedPass, ...]:
+    """What every sequence begins with, where ops may be moved."""
+    return FIRST if any(SCHEDULE in sequence for sequence in sequences) else ()

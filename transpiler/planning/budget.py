@@ -11,7 +11,7 @@ from transpiler.planning.bases import bases
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (ARRAYS, COPIES, RECOMPUTE, SUMS, UNREAD, Sequences,
+from transpiler.planning.sequences import (ARRAYS, COPIES, FIRST, RECOMPUTE, UNREAD, Sequences,
                                            within_loops)
 
 _MOST_NAMED = 8
@@ -24,9 +24,9 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
     allowed = runner.context.recompute and any(RECOMPUTE in sequence for sequence in sequences)
     if not inner or not allowed:
         return
-    sums = tuple(step for step in best.steps if step == SUMS)
-    rest = tuple(step for step in best.steps if step not in sums + within_loops(best.steps))
-    copies = runner.run(sums + (COPIES,))
+    first = tuple(step for step in best.steps if step in FIRST)
+    rest = tuple(step for step in best.steps if step not in first + within_loops(best.steps))
+    copies = runner.run(first + (COPIES,))
     found = [('recompute', level) for level in recompute_levels(copies.graph, runner.context)]
     tried = {
         (COPIES, level, UNREAD, ARRAYS) + after: None for level in found for after in (rest, ())
@@ -36,7 +36,7 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
             tried[tuple(found[-1] if step == RECOMPUTE else step for step in sequence)] = None
     for sequence in tried:
         if runner.may_help(sequence):
-            yield runner.run(sums + sequence)
+            yield runner.run(first + sequence)
 
 
 def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int,

@@ -8,13 +8,13 @@ from typing import List, Mapping, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph
-from transpiler.planning.bases import allowed_sums, bases
+from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
 from transpiler.planning.finishing import finish
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import OPTIMIZE, Sequences
+from transpiler.planning.sequences import OPTIMIZE, SUMS, Sequences
 
 
 def plan(graph: Graph,
@@ -45,16 +45,16 @@ def plan(graph: Graph,
 def _try_all(runner: Runner, sequences: Sequences) -> Tuple[Plan, List[Plan]]:
     """The plan of the lowest peak, and all."""
     best = runner.run(())
-    sums = runner.run(allowed_sums(sequences)).steps
-    tried = [best]
-    for sequence in (sums + sequence for sequence in sequences):
+    first = runner.run(first_steps(sequences)).steps
+    tried = [best, runner.run(first)]
+    for sequence in (first + sequence for sequence in sequences):
         if runner.may_help(sequence):
             candidate = runner.run(sequence)
             tried.append(candidate)
             best.left_alone.update(candidate.left_alone)
             best = _lower(best, candidate)
-    if sums:
-        candidate = runner.run([step for step in best.steps if step not in sums])
+    if SUMS in first:
+        candidate = runner.run([step for step in best.steps if step != SUMS])
         best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
     return best, tried
 

@@ -7,6 +7,7 @@ from typing import Callable, Iterator, Sequence, Tuple
 from transpiler.ir import Graph
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.passes.hand_out import hand_out_of_branches
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.in_time import release_surely
 from transpiler.passes.inplace import coalesce_in_place
@@ -38,6 +39,9 @@ RELEASE: NamedPass = ('release', release_storages)
 PROMPT: NamedPass = ('prompt release', hand_on_or_release)
 SURE: NamedPass = ('sure release', release_surely)
 SUMS: NamedPass = ('sums early', sum_early)
+HAND_OUT: NamedPass = ('gradients moved out of branches', hand_out_of_branches)
+# What always helps, if it does anything.
+FIRST = (HAND_OUT, SUMS)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_LESS, UNREAD, ARRAYS)
 FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})

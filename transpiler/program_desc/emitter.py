@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
+from transpiler.ir import MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
 from transpiler.program_desc.making import make_fill, make_op
 from transpiler.program_desc.pinning import pin
@@ -20,7 +20,7 @@ ROLE = 'op_role'
 _BACKWARD = 1
 _LIKE_THE_OPERAND = -1
 # Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, SHARE, UNCOPIED, 'fill_constant', 'read_from_array', 'fill_any_like',
+ADDED_KINDS = (RELEASE, SHARE, MOVE, UNCOPIED, 'fill_constant', 'read_from_array', 'fill_any_like',
                'cast', 'where', 'elementwise_div')
 
 
@@ -88,6 +88,7 @@ class _Emitter:
         self._added = {
             RELEASE: self._emit_release,
             SHARE: self._emit_share,
+            MOVE: self._emit_move,
             UNCOPIED: self._emit_uncopied,
             'read_from_array': self._emit_reload,
             'fill_any_like': self._emit_like,
@@ -178,7 +179,7 @@ class _Emitter:
         return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        if op.origin is None or op.kind in (RELEASE, SHARE, UNCOPIED):
+        if op.origin is None or op.kind in (RELEASE, SHARE, MOVE, UNCOPIED):
             self._added[op.kind](op, desc)
             return
         desc.CopyFrom(self._program.descs[op.origin])
@@ -199,13 +200,19 @@ class _Emitter:
 
     def _emit_share(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """What Paddle's own in-place pass inserts; naming the operand as written orders it before the next op."""
+        self._share_buffers(op, desc, with_shape=False)
+
+    def _emit_move(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._share_buffers(op, desc, with_shape=True)
+
+    def _share_buffers(self, op: Op, desc: framework_pb2.OpDesc, with_shape: bool) -> None:
         desc.type = 'share_buffer'
         operands = [self._names[v] for v in op.operands]
         desc.inputs.add(parameter='X', arguments=operands)
         desc.outputs.add(parameter='Out', arguments=[self._names[v] for v in op.results])
         desc.outputs.add(parameter='XOut', arguments=operands)
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
-        attribute.bools.extend([False] * len(operands))
+        attribute.bools.extend([with_shape] * len(operands))
 
     def _emit_uncopied(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         desc.type = 'depend'

@@ -12,7 +12,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.broadcasts import works_in_place
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
@@ -184,7 +184,7 @@ class _Importer:
                 op.regions += (self._import_region(op, desc, block, region),)
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
-        """Whether `desc` is what the emitter makes of a SHARE, UNCOPIED or RELEASE op; then `op` is that."""
+        """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED or RELEASE op; then `op` is that."""
         if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
             op.kind = UNCOPIED
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
@@ -196,6 +196,8 @@ class _Importer:
             return True
         if desc.type == 'share_buffer':
             op.kind = SHARE
+            if _is_move(desc):
+                op.kind, op.facts = MOVE, OpFacts()
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.inputs, 'X'))
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
             return True
@@ -322,6 +324,13 @@ class _Importer:
             if op.kind in ('fetch', 'fetch_v2'):
                 for v in op.reads():
                     self._graph.values[v].fetched = True
+
+
+def _is_move(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc`, a share_buffer op, is what the emitter makes of a MOVE op: each pair has a handed-on name."""
+    shares_all = all(all(a.bools) for a in desc.attrs if a.name == 'share_dims_and_dtype')
+    pairs = zip(_slot(desc.inputs, 'X'), _slot(desc.outputs, 'Out'))
+    return shares_all and all(HANDED_ON in x + out for x, out in pairs)
 
 
 def is_release(desc: framework_pb2.OpDesc) -> bool:
