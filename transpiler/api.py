@@ -105,7 +105,7 @@ def _no_cycle_collection() -> Iterator[None]:
 def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanOptions,
              mark: str) -> MemoryReport:
     environment.check_paddle()
-    with _no_cycle_collection():
+    with _no_cycle_collection(), environment.static_mode():
         decision = decide(live_program.message_of(target), live_program.merged_variables(target),
                           request, sequences, options, mark)
         if decision.emitted is not None:

@@ -10,15 +10,16 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
 from transpiler.ir import MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
-from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram
+from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram, is_release
 from transpiler.program_desc.making import make_fill, make_op
-from transpiler.program_desc.pinning import pin
+from transpiler.program_desc.pinning import bind_to_next, pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
 ROLE = 'op_role'
 _BACKWARD = 1
 _LIKE_THE_OPERAND = -1
+SHAPE_SLOT = 'ShapeOf'  # of an op that releases data and leaves the shape; no kernel sees it
 # Kinds of the ops that an emitted program may have besides those of the imported one.
 ADDED_KINDS = (RELEASE, SHARE, MOVE, UNCOPIED, 'fill_constant', 'read_from_array', 'fill_any_like',
                'cast', 'where', 'elementwise_div')
@@ -54,10 +55,17 @@ def emit(program: ImportedProgram,
     for block, region in program.block_regions.items():
         if region in held or block in program.pinned_blocks:
             pin(emitted.message, block)
+        elif region == 0:
+            bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
     if mark:
         variable = emitted.message.blocks[0].vars.add(name=mark)
         variable.type.type = framework_pb2.VarType.RAW
     return emitted
+
+
+def _releases(block: framework_pb2.BlockDesc) -> List[int]:
+    """Positions of ops that let go of memory: the next op shall find it free."""
+    return [i for i, op in enumerate(block.ops) if is_release(op)]
 
 
 def is_marked(program: ImportedProgram, mark: str) -> bool:
@@ -266,10 +274,12 @@ class _Emitter:
             desc.outputs.add(parameter='Out', arguments=dead)
             return
         desc.type = 'share_buffer'
-        guards = list(dict.fromkeys(self._names[v] for v in op.reads()))
         desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
         desc.outputs.add(parameter='Out', arguments=dead)
-        desc.outputs.add(parameter='XOut', arguments=guards)
+        desc.outputs.add(parameter='XOut', arguments=[])
+        shaped = [self._names[v] for v in op.writes() if v in self._shape_read_later]
+        if shaped:  # or it looks as if nobody needed what they were before, and Paddle's passes take that out
+            desc.inputs.add(parameter=SHAPE_SLOT, arguments=shaped)
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
         # With its dims gone too, a fetch gives an empty array rather than what lies there now.
         attribute.bools.extend(v not in self._shape_read_later for v in op.writes())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Iterator
+
 import paddle
+from paddle.base import framework
 
 from transpiler.errors import UnsupportedPaddleError
 
@@ -21,3 +25,10 @@ def collects_garbage() -> bool:
     """Whether the executor frees variables after their last use."""
     flag = 'FLAGS_eager_delete_tensor_gb'
     return paddle.get_flags([flag])[flag] >= 0
+
+
+@contextlib.contextmanager
+def static_mode() -> Iterator[None]:
+    """Paddle builds ops and variables of programs only in static mode; dygraph mode is there again afterwards."""
+    with framework._dygraph_guard(None):
+        yield

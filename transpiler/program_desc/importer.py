@@ -100,8 +100,7 @@ def import_message(message: framework_pb2.ProgramDesc,
         labels: say of each op where the user made it.
     """
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
-    if pinned:
-        unpin(message)
+    unpin(message)
     importer = _Importer(message, infer(message), frozenset(fetched), frozenset(skipped), labels)
     return replace(importer.run(), pinned_blocks=pinned)
 

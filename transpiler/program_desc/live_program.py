@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Set
+import contextlib
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 import paddle
 from paddle.base import core, framework
@@ -14,6 +15,7 @@ from transpiler.program_desc.importer import CALL_STACK, source_line
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _MERGED = '_merged_variables'
+_FORMER = '_descs_before_memory_optimize'
 _RELEASED = ''  # given back, to nobody in particular
 _NOWHERE = -1
 _POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
@@ -51,78 +53,77 @@ def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
 def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
     """Makes `program` the emitted one, in place; variables and ops that remain stay the objects they are.
 
-    Ops that were there are copied inside Paddle, and renamed: from bytes, it would read and free all their call stacks.
+    All or nothing: the new desc is made beside the old one, and what Paddle refuses leaves the program as it was.
     Fetching a name that was merged away or released raises from now on, from clones too.
     """
-    added = _added(program, emitted)
-    source = core.ProgramDesc(added.SerializeToString())
-    for block, message, new in zip(program.blocks, emitted.message.blocks, added.blocks):
-        _remove_variables(block, {v.name for v in message.vars})
-        for variable in new.vars:
-            _add_variable(block, source.block(block.idx).find_var(variable.name.encode()))
-    sizes = [block.desc.op_size() for block in program.blocks]
-    for block in program.blocks:
-        _append_ops(block, emitted, source.block(block.idx))
-    for block, size in zip(program.blocks, sizes):
-        if emitted.origins[block.idx]:
-            block.desc._remove_op(0, size)
-            _wrap_ops(block, emitted)
+    desc = _described(program, emitted)
+    before = _Contents(program)
+    try:
+        _adopt(program, desc, emitted)
+    except BaseException:
+        before.restore()
+        raise
+    _keep_variables(program, before.desc)
     gone = {name: _RELEASED for name in emitted.released}
     _guard(program, {**merged_variables(program), **gone, **emitted.merged})
 
 
-def _added(program: framework.Program, emitted: EmittedProgram) -> framework_pb2.ProgramDesc:
-    """What `program` does not have of the emitted one: variables and ops, by block."""
+def _described(program: framework.Program, emitted: EmittedProgram) -> core.ProgramDesc:
+    """The desc of the emitted program. Ops that `program` has are copied inside Paddle, and renamed: from bytes, it would
+    read and free all their call stacks."""
+    added = _without_copies(emitted)
+    desc = core.ProgramDesc(added.SerializeToString())
+    identified: Set[int] = set()
+    for block, message in zip(program.blocks, emitted.message.blocks):
+        origins = emitted.origins[block.idx]
+        if not origins:  # no op runs it
+            origins = [_NOWHERE] * len(message.ops)
+        _append_ops(desc, block, message, origins, emitted, identified)
+        desc.block(block.idx)._remove_op(0, len(added.blocks[block.idx].ops))
+    return desc
+
+
+def _without_copies(emitted: EmittedProgram) -> framework_pb2.ProgramDesc:
+    """The emitted program without the ops that stand for others."""
     added = framework_pb2.ProgramDesc()
-    for old, new, origins in zip(program.blocks, emitted.message.blocks, emitted.origins):
-        block = added.blocks.add(idx=new.idx, parent_idx=new.parent_idx)
-        block.vars.extend(v for v in new.vars if not old.desc.has_var(v.name.encode()))
-        block.ops.extend(op for op, origin in zip(new.ops, origins) if origin is None)
+    added.version.CopyFrom(emitted.message.version)
+    for block, origins in zip(emitted.message.blocks, emitted.origins):
+        new = added.blocks.add()
+        new.idx, new.parent_idx = block.idx, block.parent_idx
+        if block.HasField('forward_block_idx'):
+            new.forward_block_idx = block.forward_block_idx
+        new.vars.extend(block.vars)
+        new.ops.extend(op for op, origin in zip(block.ops, origins) if origin is None)
     return added
 
 
-def _remove_variables(block: framework.Block, kept: Set[str]) -> None:
-    for desc in block.desc.all_vars():
-        if desc.name() not in kept:
-            _remove_variable(block, desc)
-
-
-def _remove_variable(block: framework.Block, desc: core.VarDesc) -> None:
-    """What the user may still hold of it keeps a desc: Paddle frees the one in the block."""
-    name = desc.name()
-    held = block.vars.pop(name, None)
-    if held is not None:
-        held.desc = core.VarDesc(name)
-        held.desc.set_type(desc.type())
-        if desc.type() == _TENSOR:
-            held.desc.set_shape(desc.shape())
-            held.desc.set_dtype(desc.dtype())
-    block.desc._remove_var(name.encode())
-
-
-def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
-    tensor: Dict[str, Any] = {}
-    if desc.type() == _TENSOR:
-        tensor = {'shape': desc.shape(), 'dtype': desc.dtype(), 'lod_level': desc.lod_level()}
-    block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
-
-
-def _append_ops(block: framework.Block, emitted: EmittedProgram, added: core.BlockDesc) -> None:
-    """Puts the emitted ops behind those that the block has, of which they may be copies."""
-    origins, new = emitted.origins[block.idx], map(added.op, range(added.op_size()))
-    for op, origin in zip(emitted.message.blocks[block.idx].ops, origins):
-        desc = block.desc.append_op()
+def _append_ops(desc: core.ProgramDesc, old: framework.Block, message: framework_pb2.BlockDesc,
+                origins: Sequence[Optional[int]], emitted: EmittedProgram,
+                identified: Set[int]) -> None:
+    """Puts the emitted ops behind the added ones, which the block of `desc` has already."""
+    block, added = desc.block(old.idx), 0
+    for index, (op, origin) in enumerate(zip(message.ops, origins)):
+        new = block.append_op()
         if origin is None:
-            desc.copy_from(next(new))
+            new.copy_from(block.op(added))
+            added += 1
         else:
-            home, position = emitted.places[origin]
-            desc.copy_from(block.program.block(home).desc.op(position))
-            _rename(desc, op)
+            home, position = emitted.places.get(origin, (old.idx, index))
+            new.copy_from(old.program.block(home).desc.op(position))
+            _rename(new, op)
             if origin in emitted.cloned:
-                _set_role(desc, op)
+                _set_role(new, op)
+        _identify(new, identified)
         for attribute in op.attrs:
             if attribute.type in _POINTERS:
-                _point_home(desc, attribute, block)
+                _point_home(new, attribute, desc, block)
+
+
+def _identify(op: core.OpDesc, identified: Set[int]) -> None:
+    """A copy is known as the op that it is a copy of, to passes that look for that; each but the first is an op of its own."""
+    if op.original_id() in identified:
+        op.set_original_id(op.id())
+    identified.add(op.original_id())
 
 
 def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
@@ -147,8 +148,85 @@ def _set_role(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
             desc._set_int32_attr(ROLE, attribute.i)
 
 
-def _wrap_ops(block: framework.Block, emitted: EmittedProgram) -> None:
-    """Gives the ops of the block, whose descs are new, their objects: those that they had, or new ones."""
+def _point_home(op: core.OpDesc, attribute: framework_pb2.OpDesc.Attr, desc: core.ProgramDesc,
+                block: core.BlockDesc) -> None:
+    """An attribute that is a block or a variable is a pointer into the program that it was copied from."""
+    kind, name = attribute.type, attribute.name
+    if kind == framework_pb2.BLOCK:
+        op.set_block_attr(name, desc.block(attribute.block_idx))
+    elif kind == framework_pb2.BLOCKS:
+        op.set_blocks_attr(name, [desc.block(i) for i in attribute.blocks_idx])
+    elif kind == framework_pb2.VAR:
+        op.set_var_attr(name, block.find_var_recursive(attribute.var_name.encode()))
+    elif kind == framework_pb2.VARS:
+        found = [block.find_var_recursive(n.encode()) for n in attribute.vars_name]
+        op.set_vars_attr(name, found)
+
+
+class _Contents:
+    """What Python holds of a program: its desc, and which objects stand for which parts of that."""
+
+    def __init__(self, program: framework.Program) -> None:
+        self.desc = program.desc
+        self._program = program
+        self._blocks = [(b, b.desc, dict(b.vars), list(b.ops)) for b in program.blocks]
+        self._variables = [(v, v.desc, v.op) for b in program.blocks for v in b.vars.values()]
+        self._ops = [(op, op.desc) for b in program.blocks for op in b.ops]
+
+    def restore(self) -> None:
+        self._program.desc = self.desc
+        for block, desc, variables, ops in self._blocks:
+            block.desc = desc
+            block.vars.clear()
+            block.vars.update(variables)
+            block.ops[:] = ops
+        for variable, desc, op in self._variables:
+            variable.desc, variable.op = desc, op
+        for op, desc in self._ops:
+            op.desc = desc
+
+
+def _adopt(program: framework.Program, desc: core.ProgramDesc, emitted: EmittedProgram) -> None:
+    """Lets the objects that stand for parts of the program stand for those of `desc`."""
+    program.desc = desc
+    for block in program.blocks:
+        block.desc = desc.block(block.idx)
+        _adopt_variables(block)
+    for block in program.blocks:
+        _adopt_ops(block, emitted)
+
+
+def _adopt_variables(block: framework.Block) -> None:
+    for name, variable in list(block.vars.items()):
+        found = block.desc.find_var(name.encode())
+        if found is None:
+            del block.vars[name]
+            found = _standing_alone(variable.desc)
+        variable.desc = found
+    for desc in block.desc.all_vars():
+        if desc.name() not in block.vars:
+            _add_variable(block, desc)
+
+
+def _standing_alone(desc: core.VarDesc) -> core.VarDesc:
+    """For a variable that the program has no more, and that the user may still hold."""
+    alone = core.VarDesc(desc.name())
+    alone.set_type(desc.type())
+    if desc.type() == _TENSOR:
+        alone.set_shape(desc.shape())
+        alone.set_dtype(desc.dtype())
+    return alone
+
+
+def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
+    tensor: Dict[str, Any] = {}
+    if desc.type() == _TENSOR:
+        tensor = {'shape': desc.shape(), 'dtype': desc.dtype(), 'lod_level': desc.lod_level()}
+    block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
+
+
+def _adopt_ops(block: framework.Block, emitted: EmittedProgram) -> None:
+    """Gives the ops of the block their objects: those that they had, or new ones."""
     for variable in block.vars.values():
         variable.op = None  # the one that makes it
     had = dict(enumerate(block.ops))
@@ -165,19 +243,13 @@ def _wrap_ops(block: framework.Block, emitted: EmittedProgram) -> None:
         block.ops.append(op)
 
 
-def _point_home(desc: core.OpDesc, attribute: framework_pb2.OpDesc.Attr,
-                block: framework.Block) -> None:
-    """An attribute that is a block or a variable is a pointer into the block that it was copied from."""
-    kind, name, blocks = attribute.type, attribute.name, block.program.desc
-    if kind == framework_pb2.BLOCK:
-        desc.set_block_attr(name, blocks.block(attribute.block_idx))
-    elif kind == framework_pb2.BLOCKS:
-        desc.set_blocks_attr(name, [blocks.block(i) for i in attribute.blocks_idx])
-    elif kind == framework_pb2.VAR:
-        desc.set_var_attr(name, block.desc.find_var_recursive(attribute.var_name.encode()))
-    elif kind == framework_pb2.VARS:
-        found = [block.desc.find_var_recursive(n.encode()) for n in attribute.vars_name]
-        desc.set_vars_attr(name, found)
+def _keep_variables(program: framework.Program, desc: core.ProgramDesc) -> None:
+    """The desc that `program` had stays alive: there may be more than one object for one variable, of which the program
+    knows the last. Its ops, with their call stacks, are let go."""
+    setattr(program, _FORMER, [*getattr(program, _FORMER, []), desc])
+    with contextlib.suppress(Exception):  # only takes memory, and the program is rewritten by now
+        for index in range(desc.num_blocks()):
+            desc.block(index)._remove_op(0, desc.block(index).op_size())
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:

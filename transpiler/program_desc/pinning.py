@@ -12,12 +12,23 @@ of the ops that follow a CPU op all but one do; priorities rank only what one th
 
 from __future__ import annotations
 
-from typing import List, Set
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set
 
 from paddle.base.proto import framework_pb2
 
 ORDER_SLOT = 'ExecutionOrder'
 _NAME = 'execution_order@block_{}'
+_PAIR = _NAME + '@{}'
+# Paddle's graph passes know by this prefix what only orders ops. They drop it, and the order with it.
+_DROPPED = '__control_var@'
+_ACTIVATIONS = ('relu', 'scale', 'tanh')
+# What BuildStrategy.fuse_elewise_add_act_ops makes one op of. It fails if the first has a result that is not the second's
+# operand.
+_FUSED = frozenset({
+    *(('elementwise_add', kind) for kind in _ACTIVATIONS),
+    *((kind, 'elementwise_add') for kind in _ACTIVATIONS),
+    ('relu_grad', 'elementwise_add_grad'),
+})
 
 
 def pin(message: framework_pb2.ProgramDesc, block: int) -> None:
@@ -25,37 +36,72 @@ def pin(message: framework_pb2.ProgramDesc, block: int) -> None:
 
     Two neighbours that a variable orders already need no more; the others write the block's order variable.
     """
-    ops = message.blocks[block].ops
-    name = _NAME.format(block)
-    bound: Set[int] = set()
-    accesses = [(_arguments(op.inputs), _arguments(op.outputs)) for op in ops]
-    for i in range(1, len(ops)):
-        if not _ordered_by_names(*accesses[i - 1], *accesses[i]):
-            bound.update((i - 1, i))
-    for i in sorted(bound):
-        ops[i].outputs.add(parameter=ORDER_SLOT, arguments=[name])
-    if bound:
-        variable = message.blocks[block].vars.add(name=name, persistable=False)
+    names = [_NAME.format(block)] * len(message.blocks[block].ops)
+    _bind(message.blocks[block], dict(enumerate(names[1:], 1)))
+
+
+def bind_to_next(message: framework_pb2.ProgramDesc, block: int, positions: Iterable[int]) -> None:
+    """Makes the executor run each op of `block` at `positions` before the one that stands behind it.
+
+    Each pair has a variable of its own: otherwise they would wait for each other.
+    """
+    end = len(message.blocks[block].ops) - 1
+    _bind(message.blocks[block], {i + 1: _PAIR.format(block, i) for i in positions if i < end})
+
+
+def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
+    """Lets the ops at these positions wait for the ones before, which write the same variable, of that name."""
+    ops = block.ops
+    written: Dict[int, Set[str]] = {}
+    fused = _first_of_fused(ops)
+    for i, name in names.items():
+        if not _ordered_by_names(ops[i - 1], ops[i]):
+            name = name if fused.isdisjoint((i - 1, i)) else _DROPPED + name
+            written.setdefault(i - 1, set()).add(name)
+            written.setdefault(i, set()).add(name)
+    for i in sorted(written):
+        ops[i].outputs.add(parameter=ORDER_SLOT, arguments=sorted(written[i]))
+    for name in sorted(set().union(*written.values())):
+        variable = block.vars.add(name=name, persistable=False)
         variable.type.type = framework_pb2.VarType.LOD_TENSOR
         variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
         variable.type.lod_tensor.tensor.dims.append(1)
 
 
+def _first_of_fused(ops: Sequence[framework_pb2.OpDesc]) -> FrozenSet[int]:
+    """Positions of ops that Paddle may make one of with a reader of their result."""
+    found: Set[int] = set()
+    written_by: Dict[str, int] = {}
+    for i, op in enumerate(ops):
+        makers = {written_by[n] for n in _arguments(op.inputs) if n in written_by}
+        found.update(m for m in makers if (ops[m].type, op.type) in _FUSED)
+        written_by.update((n, i) for n in _arguments(op.outputs))
+    return frozenset(found)
+
+
 def unpin(message: framework_pb2.ProgramDesc) -> None:
-    """Takes all that `pin` added out again."""
-    for index, block in enumerate(message.blocks):
-        kept = [v for v in block.vars if v.name != _NAME.format(index)]
-        if len(kept) == len(block.vars):
-            continue
-        del block.vars[:]
-        block.vars.extend(kept)
-        for op in block.ops:
+    """Takes all that `pin` added out again, under whatever name an earlier version did."""
+    for block in message.blocks:
+        names = _order_variables(block)
+        if names:
+            kept = [v for v in block.vars if v.name not in names]
+            del block.vars[:]
+            block.vars.extend(kept)
+        for op in block.ops if names else ():
             _remove_order_slot(op)
 
 
 def is_pinned(message: framework_pb2.ProgramDesc, block: int) -> bool:
     """Whether the order of `block` is held by `pin`."""
-    return any(v.name == _NAME.format(block) for v in message.blocks[block].vars)
+    name = _NAME.format(block)
+    return not _order_variables(message.blocks[block]).isdisjoint((name, _DROPPED + name))
+
+
+def _order_variables(block: framework_pb2.BlockDesc) -> Set[str]:
+    return {
+        name for op in block.ops for slot in op.outputs if slot.parameter == ORDER_SLOT
+        for name in slot.arguments
+    }
 
 
 def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
@@ -65,9 +111,10 @@ def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
         op.outputs.extend(slots)
 
 
-def _ordered_by_names(read_first: Set[str], written_first: Set[str], read: Set[str],
-                      written: Set[str]) -> bool:
-    return bool(written_first & read or written_first & written or read_first & written)
+def _ordered_by_names(first: framework_pb2.OpDesc, then: framework_pb2.OpDesc) -> bool:
+    written_first, written = _arguments(first.outputs), _arguments(then.outputs)
+    return bool(written_first & _arguments(then.inputs) or written_first & written or
+                _arguments(first.inputs) & written)
 
 
 def _arguments(slots: List[framework_pb2.OpDesc.Var]) -> Set[str]:
