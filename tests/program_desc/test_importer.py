@@ -248,7 +248,8 @@ def test_sparse_embedding_gradients_are_selected_rows(layer: str) -> None:
     graph = graph_of(main)
     gradient, = [v for op in ops_of(graph, 'lookup_table_v2_grad') for v in op.writes()]
     assert graph.values[gradient].kind is ValueKind.SELECTED_ROWS
-    assert graph.values[gradient].size is None
+    # One row of 8 floats for each id, of which there are 3 to a row of the batch.
+    assert graph.values[gradient].size == Size.dim('N') * 3 * 8 * 4
 
 
 def test_persistables_and_parameters_are_marked() -> None:

@@ -262,7 +262,7 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
             unknown.add(storage)
         elif storage in arrays:
             sizes[storage] = arrays[storage]
-        elif value.kind is not ValueKind.DENSE or value.size is None:
+        elif value.size is None:
             unknown.add(storage)
         elif storage in sizes:
             sizes[storage].append(value.size)

@@ -1,9 +1,9 @@
 """The graph that every pass works on. Knows no Paddle."""
 
 from transpiler.ir.graph import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Replay, Value, ValueKind
-from transpiler.ir.size import ONE, Size
+from transpiler.ir.size import NOTHING, ONE, Size
 
 __all__ = [
-    'HANDED_ON', 'MOVE', 'ONE', 'RELEASE', 'SHARE', 'UNCOPIED', 'Graph', 'Op', 'OpFacts', 'Region',
-    'RegionKind', 'Replay', 'Size', 'Value', 'ValueKind'
+    'HANDED_ON', 'MOVE', 'NOTHING', 'ONE', 'RELEASE', 'SHARE', 'UNCOPIED', 'Graph', 'Op', 'OpFacts',
+    'Region', 'RegionKind', 'Replay', 'Size', 'Value', 'ValueKind'
 ]

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from transpiler.ir.size import ONE, Size
+from transpiler.ir.size import NOTHING, ONE, Size
 
 # Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
 # stay. It stands for no op of the imported program.
@@ -124,6 +124,7 @@ class Op:
 
     `origin` is the id of the op of the imported program that it is, or is a clone of; None for an op
     that a pass added. `backward`: it belongs to the backward part of a training program, or to the optimizer.
+    `workspace`: bytes that its kernel allocates for itself while it runs, None if nobody knows.
     """
 
     id: int
@@ -136,6 +137,7 @@ class Op:
     origin: Optional[int] = -1
     label: str = ''  # where the user made it: a source line, if the program carries one
     backward: bool = False
+    workspace: Optional[Size] = NOTHING
     _accesses: Optional[_Accesses] = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

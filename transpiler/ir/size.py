@@ -172,4 +172,5 @@ def _term_text(monomial: Monomial, coefficient: Number) -> str:
     return '*'.join(factors)
 
 
+NOTHING = Size()
 ONE = Size.of(1)

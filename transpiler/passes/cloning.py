@@ -33,7 +33,8 @@ class Cloner:
                                    facts=origin.facts,
                                    origin=origin.origin,
                                    label=origin.label,
-                                   backward=True)
+                                   backward=True,
+                                   workspace=origin.workspace)
         self._graph.regions[self._region].ops.pop()
         return clone.id
 

@@ -16,7 +16,9 @@ from transpiler.ir import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, 
 from transpiler.program_desc.broadcasts import works_in_place
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
+from transpiler.program_desc.selected_rows import bound_rows
 from transpiler.program_desc.shapes import Shapes, infer_shapes
+from transpiler.program_desc.workspaces import workspace_of
 
 _VarType = framework_pb2.VarType
 # A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
@@ -147,6 +149,9 @@ class _Importer:
                                       persistable=variable.persistable,
                                       parameter=variable.is_parameter,
                                       skipped=name in self._skipped)
+        if kind is ValueKind.SELECTED_ROWS:
+            value.dtype = _DTYPES[looks.selected_rows.data_type]
+            value.shape = self._shapes.get((index, name))
         if kind is ValueKind.DENSE:
             dense = looks.lod_tensor
             data_type = dense.tensor.data_type
@@ -173,6 +178,8 @@ class _Importer:
         op.results = self._resolve_all(desc.outputs, index)
         if op.facts.in_place and not works_in_place(self._graph, op):
             op.facts = replace(op.facts, in_place=())
+        bound_rows(self._graph, op, desc)
+        op.workspace = workspace_of(self._graph, op, desc)
         role, callstack = _made_as(desc)
         op.label = source_line(callstack) if self._labels else ''
         op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)

@@ -92,7 +92,7 @@ class _Builder:
         boundary = backward_start(self._graph)
         cost, dims = self._context.cost, self._context.dims
         spent = [cost.seconds(self._graph, op, dims) for op in self._ops]
-        own = [workspace_bytes(self._graph, op, dims) for op in self._ops]
+        own = [workspace_bytes(op, dims) for op in self._ops]
         memory = replace(self._memory,
                          transient=list(map(operator.add, self._memory.transient, own)))
         problem = RematProblem(memory, [op.id for op in self._ops], self._cells,

@@ -1,0 +1,108 @@
+"""Formulas that no search over single tensors finds, as guesses: each goes into the table only if it explains all runs.
+
+A convolution lays out one image at a time as columns, for a product with its filter: `[channels / groups, kernel,
+result]`; the transposed one has a column for each element of its operand. A kernel of one element that neither skips
+nor pads needs none. Channels that come last are moved to the front, and back.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Dict, Mapping, Tuple
+
+from transpiler.program_desc.workspaces import Case
+
+_COLUMNS = 'Filter.item*Filter[1:]*'
+_TURNED = 'Filter.item*Output@GRAD[1]*Filter[2:]*Input[2:]'
+
+
+def _convolutions() -> Dict[str, Tuple[Case, ...]]:
+    found: Dict[str, Tuple[Case, ...]] = {}
+    for kind in ('conv2d', 'conv3d'):
+        for suffix, result in (('', 'Output'), ('_grad', 'Output@GRAD')):
+            point = ('Filter[2:] = 1', f'Input[2:] = {result}[2:]')
+            moved = f'Input + {result}' if not suffix else f'2*Input + {result}'
+            last = (Case((f'@data_format = "{name}"',), f'{_COLUMNS}{result}[1:-1] + {moved}', True)
+                    for name in ('NHWC', 'NDHWC'))
+            found[kind + suffix] = (*last, Case(point, '0'), Case((), f'{_COLUMNS}{result}[2:]'))
+        for suffix in ('', '_grad'):
+            result = 'Output@GRAD' if suffix else 'Output'
+            last = (Case((f'@data_format = "{name}"',),
+                         f'{_COLUMNS}Input[1:-1] + 2*Input + {result}', True)
+                    for name in ('NHWC', 'NDHWC'))
+            found[f'{kind}_transpose{suffix}'] = (*last,
+                                                  Case((), _TURNED
+                                                       if suffix else f'{_COLUMNS}Input[2:]'))
+    found['depthwise_conv2d'] = (Case((), f'{_COLUMNS}Output[2:]'),)
+    found['depthwise_conv2d_grad'] = (Case((), f'{_COLUMNS}Output@GRAD[2:]'),)
+    found['depthwise_conv2d_transpose'] = (Case((), f'{_COLUMNS}Input[2:]'),)
+    found['depthwise_conv2d_transpose_grad'] = (Case((), _TURNED),)
+    return found
+
+
+def _products() -> Dict[str, Tuple[Case, ...]]:
+    """A gradient of an operand that was broadcast is made for each product, and then summed up."""
+    whole_x, whole_y = (f'{side}.item*Out@GRAD[:-2]*{side}[-2:]' for side in 'XY')
+    like_x, like_y = (f'{side}[:-2] = Out@GRAD[:-2]' for side in 'XY')
+    return {
+        'matmul_v2_grad': (
+            Case((like_x, like_y), '0'),
+            Case((like_x, 'Y dims 2'), '0'),
+            Case(('Y dims 1',), '0'),
+            Case(('X dims 2',), 'Out@GRAD', True),
+            Case(('X dims 1',), 'Out@GRAD', True),
+            Case((like_x,), whole_y, True),
+            Case((like_y,), whole_x, True),
+            Case((), f'{whole_x} + {whole_y}', True),
+        )
+    }  # yapf: disable
+
+
+def _sampling() -> Dict[str, Tuple[Case, ...]]:
+    item = 'Output.item*Output'
+    ends = f'{item}[1] + {item}[2]'
+    flat = f'3/2*Output + 8*{item}[1:3] + {ends}'
+    deep = f'4/3*Output + 13*{item}[1:4] + {ends} + {item}[3]'
+    found = {
+        'affine_grid': (Case(('Theta[1] = 2',), flat), Case((), deep)),
+        'grid_sampler': (Case(('@mode = "nearest"',), 'Grid'),
+                         Case(('Grid dims 4',), '5*Grid + 4*Output'),
+                         Case((), '5*Grid + 8*Output')),
+        'grid_sampler_grad': (Case(('@mode = "nearest"',), '2*Grid'),
+                              Case(('Grid dims 4',), '7*Grid + 4*Output@GRAD'),
+                              Case((), '7*Grid + 8*Output@GRAD')),
+    }  # yapf: disable
+    found['affine_grid_grad'] = tuple(
+        Case(case.when, case.bytes.replace('Output', 'Output@GRAD'))
+        for case in found['affine_grid'])
+    return found
+
+
+def _laid_out() -> Dict[str, Tuple[Case, ...]]:
+    """Windows as columns: of words, and of places that are sampled, of all images forwards and of one backwards."""
+    words = Case((), 'X.item*X[0]*Filter[0]')
+    found = {'sequence_conv': (words,), 'sequence_conv_grad': (words,)}
+    for kind in ('deformable_conv', 'deformable_conv_v1'):
+        columns = 'Filter.item*Filter[2:]*Input[1]*'
+        found[kind] = (Case((), f'{columns}Output[0]*Output[2:] + Output', True),)
+        found[kind + '_grad'] = (Case((), f'{columns}Output@GRAD[2:] + Filter', True),)
+    return found
+
+
+def _bounds() -> Dict[str, Tuple[Case, ...]]:
+    """What depends on values of attributes or of tensors: a part of a tensor that is set, subscripts."""
+    return {
+        'set_value': (Case((), 'Input + 64', True),),
+        'set_value_grad': (Case((), 'Out@GRAD + 64', True),),
+        'einsum': (Case((), 'Operands', True),),
+        'einsum_grad': (Case((), 'Operands@GRAD + Out@GRAD', True),),
+    }  # yapf: disable
+
+
+SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
+    **_convolutions(),
+    **_products(),
+    **_sampling(),
+    **_laid_out(),
+    **_bounds()
+})
