@@ -167,6 +167,45 @@ def test_gradients_have_the_shapes_of_their_variables() -> None:
         assert shape == shapes[0, name[:-len('@GRAD')]]
 
 
+def _chosen(x: Any) -> Any:
+    return paddle.static.nn.cond(paddle.mean(x) > 0, lambda: paddle.tanh(x) * 2, lambda: x * x)
+
+
+def _by_numpy(x: Any) -> Any:
+    block = paddle.static.default_main_program().current_block()
+    result = block.create_var(name='by_numpy', shape=x.shape, dtype=x.dtype)
+    return paddle.static.nn.py_func(lambda value: np.tanh(np.array(value)),
+                                    x,
+                                    result,
+                                    backward_func=lambda x, y, dy: np.array(dy))
+
+
+def _own_gradient(x: Any) -> Any:
+    return paddle.static.nn.static_pylayer(lambda value: paddle.round(value) * 3, [x],
+                                           lambda slope: paddle.clip(slope, -1, 1))
+
+
+@pytest.mark.parametrize('function', [_chosen, _by_numpy, _own_gradient])
+def test_what_a_branch_python_or_an_own_gradient_makes_is_like_its_kin(
+        function: Callable[[Any], Any]) -> None:
+    with new_programs() as (main, startup):
+        result = function(fc(data('x', -1, 8), 4))
+        after = paddle.exp(result)
+        train(paddle.mean(after))
+    feeds = batches(8)
+    found = [run(main, startup, feed, [result.name, after.name]) for feed in feeds]
+    shapes = infer_shapes(parse(main.desc.serialize_to_string()))
+    names = [
+        n for _, n in shapes if '@GRAD' in n and n.split('@GRAD')[0] in (after.name, result.name)
+    ]
+    assert len(set(names)) > 1
+    for name in (after.name, result.name, *names):
+        for feed, (actual, _) in zip(feeds, found):
+            shape = shapes[0, name]
+            assert shape is not None, name
+            assert tuple(d.evaluate({'N': len(feed['x'])}) for d in shape) == actual
+
+
 def test_data_dependent_shapes_are_unknown() -> None:
     _, _, fetch, shapes = shapes_of(lambda: paddle.nonzero(data('x', -1, 8) > 0.0))
     assert shapes[fetch[0]] is None

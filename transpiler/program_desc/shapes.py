@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import networkx
@@ -23,6 +24,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 from transpiler.program_desc.contents import CONTENT_KINDS, KnownContents
+from transpiler.program_desc.kin import closed
 from transpiler.program_desc.likeness import TENSORS, UNLIKE, likenesses, without_framework
 from transpiler.program_desc.part_names import sliced_shape
 
@@ -238,10 +240,13 @@ class _Prober:
     def _blocks_of(self, op: core.OpDesc) -> Tuple[int, ...]:
         if len(self._message.blocks) == 1:
             return ()
-        return tuple(
-            op._block_attr_id(name)
-            for name in op.attr_names()
-            if op.attr_type(name) == core.AttrType.BLOCK)
+        found: List[int] = []
+        for name in op.attr_names():
+            if op.attr_type(name) == core.AttrType.BLOCK:
+                found.append(op._block_attr_id(name))
+            elif op.attr_type(name) == core.AttrType.BLOCKS:
+                found += op._blocks_attr_ids(name)
+        return tuple(found)
 
     def _tensors_in(self, slots: Iterable[framework_pb2.OpDesc.Var],
                     index: int) -> List[VariableKey]:
@@ -317,9 +322,21 @@ class _Inference:
             if result.failed:
                 self.failed.add((index, j))
             for key, shape in zip(step.outputs, result.shapes):
+                if -1 in shape:
+                    shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
                 self._shapes[key] = shape
                 if shape != self.largest.setdefault(key, shape):
                     self._note_another(key, shape)
+
+    def _shape(self, index: int, name: str) -> Optional[Tuple[int, ...]]:
+        """Of the variable that block `index`, which may be of a gradient, knows by that name."""
+        while index >= 0:
+            block = self._tensors.program.block(index)
+            for at in (index, block.get_forward_block_idx()):
+                if (at, name) in self._shapes:
+                    return self._shapes[at, name]
+            index = block.parent
+        return None
 
     def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
         """What Paddle infers, or has inferred of an op like this one from such shapes."""
