@@ -13,7 +13,7 @@ from benchmarks.wild.figures import Outcome, Phase
 from benchmarks.wild.registry import builder
 from benchmarks.wild.script import Script
 
-DEFAULT_STEPS, ORDERED_STEPS = 4, 2
+DEFAULT_STEPS, ORDERED_STEPS = 3, 1
 SEED = 7
 _KIB = 1024
 _STATUS, _CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')

@@ -11,9 +11,15 @@ from benchmarks.programs.case import Options
 from benchmarks.programs.vision import classifier
 from benchmarks.wild.script import Builder, Script
 
-BATCH, CLASSES = 4, 10
+BATCH, CLASSES = 2, 10
 # Below these the classifier of the network gets another number of inputs than it was made for.
-SIDES = {'alexnet': 96, 'googlenet': 224, 'inception_v3': 96, 'squeezenet1_0': 64, 'squeezenet1_1': 64}
+SIDES = {
+    'alexnet': 96,
+    'googlenet': 224,
+    'inception_v3': 96,
+    'squeezenet1_0': 64,
+    'squeezenet1_1': 64
+}
 SIDE = 32
 # Half a gigabyte of weights: a velocity for each of them would take the process beyond two.
 HEAVY = ('alexnet', 'vgg', 'wide_resnet101', 'resnext152_64x4d', 'resnext101_64x4d')
