@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import re
+import sys
 from types import MappingProxyType
 from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple, Union)
 
@@ -21,32 +22,54 @@ RUNTIMES = {
 _DEFAULT_BATCH = 1
 _DEFAULT_DIM = 16
 
+# Paddle counts elements and bytes in 64 bits, of which one is the sign.
+_MOST = 2**63 - 1
+_LONGEST_SHOWN = 60
+
+
+def _shown(given: Any) -> str:
+    """`given` in a message: in one line, and not all of it."""
+    try:
+        text = ' '.join(repr(given).split())
+    except Exception:  # of an object that is not ours
+        text = f'a {type(given).__name__}'
+    return text if len(text) <= _LONGEST_SHOWN else f'{text[:_LONGEST_SHOWN]}...'
+
 
 def names_of(argument: str, given: Any) -> FrozenSet[str]:
     """Names in `given`: None, one name or Variable, or a collection of them, nested or not."""
-    return frozenset(_flatten(argument, given))
+    names, left, seen = set(), [given], set()
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            names.add(item)
+        elif isinstance(item, (set, frozenset, list, tuple)):
+            if id(item) not in seen:  # a list may hold itself
+                left.extend(item)
+            seen.add(id(item))
+        elif _is_variable(item):
+            names.add(item.name)
+        elif item is not None:
+            raise InvalidArgumentError(
+                f'{argument} takes names or Variables of the program (one, or '
+                f'a set, list or tuple of them), not {type(item).__name__}')
+    return frozenset(names)
 
 
-def _flatten(argument: str, given: Any) -> Iterable[str]:
-    if given is None:
-        return
-    if isinstance(given, str):
-        yield given
-    elif isinstance(getattr(given, 'name', None), str):
-        yield given.name
-    elif isinstance(given, (set, frozenset, list, tuple)):
-        for item in given:
-            yield from _flatten(argument, item)
-    else:
-        raise InvalidArgumentError(f'{argument} takes names or Variables of the program (one, or a '
-                                   f'set, list or tuple of them), not {type(given).__name__}')
+def _is_variable(given: Any) -> bool:
+    """Files and paths have a name, too."""
+    return 'dtype' in dir(given) and isinstance(getattr(given, 'name', None), str)
 
 
 def positive(argument: str, given: Optional[int]) -> Optional[int]:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, numbers.Integral) or given < 1:
-        raise InvalidArgumentError(f'{argument} takes a whole number from 1 on, not {given!r}')
+        raise InvalidArgumentError(
+            f'{argument} takes a whole number from 1 on, not {_shown(given)}')
+    if given > _MOST:
+        raise InvalidArgumentError(f'{argument} takes a number of at most 64 bits; this one has '
+                                   f'{int(given).bit_length() + 1}')
     return int(given)
 
 
@@ -59,24 +82,25 @@ def row_hints(argument: str, given: Rows) -> Rows:
         return positive(argument, given)
     for name in given:
         if not isinstance(name, str):
-            raise InvalidArgumentError(f'{argument} takes rows by names of inputs, not by {name!r}')
+            raise InvalidArgumentError(
+                f'{argument} takes rows by names of inputs, not by {_shown(name)}')
     return {name: positive(argument, rows) for name, rows in given.items() if rows is not None}
 
 
 def check_level(level: int) -> int:
     if isinstance(level, bool) or not isinstance(level, numbers.Integral) or level not in (0, 1):
         raise InvalidArgumentError(
-            f'level is 0 (never reallocate) or 1 (smaller storages may grow), not {level!r}')
+            f'level is 0 (never reallocate) or 1 (smaller storages may grow), not {_shown(level)}')
     return int(level)
 
 
 def runtime_model(runtime: str, collects: bool) -> RuntimeModel:
     """The model that `runtime` names; 'auto' is what the flags in force say."""
+    if not isinstance(runtime, str) or runtime not in ('auto', *RUNTIMES):
+        choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
+        raise InvalidArgumentError(f'runtime is one of {choices}, not {_shown(runtime)}')
     if runtime == 'auto':
         return RuntimeModel.COLLECTING if collects else RuntimeModel.RETAINING
-    if not isinstance(runtime, str) or runtime not in RUNTIMES:
-        choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
-        raise InvalidArgumentError(f'runtime is one of {choices}, not {runtime!r}')
     return RUNTIMES[runtime]
 
 
@@ -84,17 +108,21 @@ def recompute_mode(given: Any) -> str:
     """'auto', 'cheap', 'max' or '' for no recompute."""
     if given is False:
         return ''
-    if given not in ('auto', 'cheap', 'max') or not isinstance(given, str):
-        raise InvalidArgumentError(f"recompute is 'auto', 'cheap', 'max' or False, not {given!r}")
+    if not isinstance(given, str) or given not in ('auto', 'cheap', 'max'):
+        raise InvalidArgumentError(
+            f"recompute is 'auto', 'cheap', 'max' or False, not {_shown(given)}")
     return given
 
 
 def share(argument: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not given >= 0:
-        raise InvalidArgumentError(f'{argument} takes a share from 0 on, as 0.1, not {given!r}')
-    return float(given)
+        raise InvalidArgumentError(
+            f'{argument} takes a share from 0 on, as 0.1, not {_shown(given)}')
+    return float(min(given, sys.float_info.max))
 
 
+# Python itself refuses to read longer numbers.
+_BYTES = re.compile(r'\s*([0-9]{1,2000})(?:\.([0-9]{1,2000}))?\s*([A-Za-z]*)\s*')
 _UNITS = MappingProxyType({
     '': 1,
     'B': 1,
@@ -107,22 +135,31 @@ _UNITS = MappingProxyType({
 })
 
 
+def parse_bytes(text: str) -> Optional[int]:
+    """The bytes that '6GB' (powers of 1000) or '1.5 GiB' (powers of 1024) says; None if that is no size."""
+    match = _BYTES.fullmatch(text)
+    unit = _UNITS.get(match.group(3).upper()) if match else None
+    if unit is None:
+        return None
+    whole, part = match.group(1), match.group(2) or ''
+    return int(whole + part) * unit // 10**len(part)
+
+
 def byte_count(argument: str, given: Union[None, int, str]) -> Optional[int]:
-    """Bytes: a whole number, or a text such as '6GB' (powers of 1000) or '1.5 GiB' (powers of 1024)."""
+    """Bytes: a whole number, or a text that `parse_bytes` knows."""
     if not isinstance(given, str):
         return positive(argument, given)
-    match = re.fullmatch(r'\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*', given)
-    unit = _UNITS.get(match.group(2).upper()) if match else None
-    if unit is None or float(match.group(1)) * unit < 1:
+    size = parse_bytes(given)
+    if not size:
         raise InvalidArgumentError(
-            f"{argument} takes bytes: a whole number from 1 on, or a text as '6GB' or '1.5GiB', not {given!r}"
-        )
-    return int(float(match.group(1)) * unit)
+            f"{argument} takes bytes: a whole number from 1 on, or a text as "
+            f"'6GB' or '1.5GiB', not {_shown(given)}")
+    return positive(argument, size)
 
 
 def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
-        raise InvalidArgumentError(f'{argument} is True or False, not {given!r}')
+        raise InvalidArgumentError(f'{argument} is True or False, not {_shown(given)}')
     return given
 
 
@@ -169,6 +206,6 @@ def _trip_hints(given: Union[None, int, Mapping[int, int]],
         if block not in loops:
             known = ', '.join(map(str, sorted(loops))) or 'none'
             raise InvalidArgumentError(
-                f'trip_count: block {block!r} is no loop of the program; its loops are blocks {known}'
+                f'trip_count: block {_shown(block)} is no loop of the program; its loops are blocks {known}'
             )
     return {block: positive('trip_count', trips) for block, trips in given.items()}

@@ -12,13 +12,14 @@ from zipfile import BadZipFile
 import numpy as np
 from rich.table import Table
 
-from transpiler import arguments
+from transpiler.decision import Request, sizes_of
 from transpiler.errors import InvalidArgumentError, SavedFileError
 from transpiler.program_desc.files import SavedProgram, check_fetched, read_program
 from transpiler.program_desc.importer import import_program, parse
 from transpiler.program_desc.running import SETTINGS, RunResult, RunSpec, make_feed, read_state, run_apart
 from transpiler.program_desc.validation import check_names
 from transpiler.report.memory_report import human
+from transpiler.report.text import add_row, plain_table
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> 
 def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
             batch_size: int) -> Dict[str, np.ndarray]:
     program = import_program(saved.serialized, fetch)
-    dims, _ = arguments.dim_values(program.symbols(), batch_size, None)
+    dims, _ = sizes_of(program, program.symbols(), Request(batch_size=batch_size))
     shapes = {v.name: v.shape for v in program.graph.values if _is_input(v, saved)}
     if feed is None:
         sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}
@@ -109,12 +110,12 @@ def _read_npz(path: str) -> Dict[str, np.ndarray]:
 
 def table(rows: List[Row]) -> Table:
     """Measured peaks side by side."""
-    result = Table(title='Measured in fresh processes, above resting', title_justify='left')
+    result = plain_table('Measured in fresh processes, above resting')
     for column in ('run', 'first run', 'later runs', 'held between', 'resting', 'bytes'):
         result.add_column(column)
     for row in rows:
         peaks = row.result.peak_bytes
-        result.add_row(row.title, human(peaks[0]), human(max(peaks[1:])),
-                       human(row.result.held_bytes), human(row.result.resting_bytes),
-                       'equal' if row.equal else 'DIFFERENT')
+        add_row(result, row.title, human(peaks[0]), human(max(peaks[1:])),
+                human(row.result.held_bytes), human(row.result.resting_bytes),
+                'equal' if row.equal else 'DIFFERENT')
     return result

@@ -7,10 +7,8 @@ usage, 3 `check` found a difference.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
@@ -20,18 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from transpiler.errors import SavedFileError, TranspilerError
+from transpiler.plain import printable
 
 FAILED, DIFFERENT = 1, 3
-_UNITS = {
-    '': 1,
-    'B': 1,
-    'KB': 10**3,
-    'MB': 10**6,
-    'GB': 10**9,
-    'KIB': 2**10,
-    'MIB': 2**20,
-    'GIB': 2**30
-}
+_TRACEBACK = 'TRANSPILER_TRACEBACK'
+_LONGEST = 300
 
 
 class ByteSize(click.ParamType):
@@ -40,32 +31,37 @@ class ByteSize(click.ParamType):
     name = 'bytes'
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        found = re.fullmatch(r'\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*', str(value), re.IGNORECASE)
-        if not found or found.group(2).upper() not in _UNITS:
+        from transpiler import arguments
+        size = arguments.parse_bytes(str(value))
+        if size is None:
             self.fail(f'{value!r} is no size; write 6GB, 512MiB or a number of bytes', param, ctx)
-        size = int(float(found.group(1)) * _UNITS[found.group(2).upper()])
-        return size if size else self.fail('a budget is more than nothing', param, ctx)
+        if not size:
+            self.fail('a budget is more than nothing', param, ctx)
+        return arguments.byte_count(param.opts[0], size)
 
 
-def _one_line_errors(command: Callable) -> Callable:
+class _Commands(click.Group):
     """Turns errors that are the user's to solve into one line and an exit code."""
 
-    @functools.wraps(command)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         try:
-            return command(*args, **kwargs)
+            return super().invoke(ctx)
         except TranspilerError as error:
             _fail(str(error))
         except OSError as error:
             _fail(f'{error.filename or "file"}: {error.strerror or error}')
         except MemoryError:
             _fail('out of memory')
-
-    return guarded
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # nobody can act on a traceback; whoever mends this sets the variable
+            if os.environ.get(_TRACEBACK):
+                raise
+            _fail(f'internal error, please report it: {type(error).__name__}: {error}'[:_LONGEST])
 
 
 def _fail(message: str) -> None:
-    click.echo('error: ' + ' '.join(message.split()), err=True)
+    click.echo('error: ' + printable(' '.join(message.split())), err=True)
     sys.exit(FAILED)
 
 
@@ -116,12 +112,14 @@ def _planning_options(command: Callable) -> Callable:
     return command
 
 
-@click.group(context_settings={'help_option_names': ['-h', '--help']})
+@click.group(cls=_Commands, context_settings={'help_option_names': ['-h', '--help']})
 @click.version_option(package_name='paddle-memory-transpiler')
 def main() -> None:
     """Memory of saved PaddlePaddle programs: what they need, and how to make it less."""
     # Paddle's warnings are for its developers; read before it is imported.
     os.environ.setdefault('GLOG_minloglevel', '2')
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors='backslashreplace')  # names, in a terminal that cannot show them
 
 
 @main.command()
@@ -134,7 +132,6 @@ def main() -> None:
     help='The cheapest plan whose parameters and peak fit; nothing is written if none does.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
-@_one_line_errors
 def optimize(source: str, output: str, force: bool, budget: Optional[int], trace: Optional[str],
              as_json: bool, **hints: Any) -> None:
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
@@ -146,14 +143,13 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
         paths = write_program(output, saved, done.serialized, done.replaced, force,
                               _traced(trace, done))
     click.echo(_as_json(done.report) if as_json else str(done.report))
-    click.echo('wrote ' + ', '.join(map(str, paths)), err=True)
+    click.echo(printable('wrote ' + ', '.join(map(str, paths))), err=True)
 
 
 @main.command()
 @click.argument('source', metavar='IN')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
-@_one_line_errors
 def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> None:
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
     saved, done = _planned(source, hints)
@@ -171,7 +167,6 @@ def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> No
 @click.option('--batch-size', type=click.IntRange(1), default=1, show_default=True)
 @click.option('--every-setting', is_flag=True, help='OUT under every predictor setting.')
 @click.option('--json', 'as_json', is_flag=True, help='The figures as JSON on stdout.')
-@_one_line_errors
 def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...], batch_size: int,
           every_setting: bool, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
@@ -182,10 +177,11 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
-        Console().print(checking.table(rows))
+        from transpiler.report.text import plain_console
+        plain_console().print(checking.table(rows))
     different = [row.title for row in rows if not row.equal]
     if different:
-        click.echo('error: different bytes: ' + '; '.join(different), err=True)
+        click.echo('error: different bytes: ' + printable('; '.join(different)), err=True)
         sys.exit(DIFFERENT)
 
 
@@ -195,7 +191,6 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
 @click.option('--force', is_flag=True, help='Replace HTML.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
-@_one_line_errors
 def view(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
          **hints: Any) -> None:
     """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
@@ -207,7 +202,7 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
         write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
     if as_json:
         click.echo(_as_json(done.report))
-    click.echo(f'wrote {output}', err=True)
+    click.echo(printable(f'wrote {output}'), err=True)
 
 
 @main.command()
@@ -217,7 +212,6 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
 @click.option('--alignment', type=click.IntRange(1), default=1, show_default=True)
 @click.option('--capacity', type=ByteSize(), help='Write nothing if no packing is this low.')
 @click.option('--seconds', type=click.FloatRange(0), default=20.0, show_default=True)
-@_one_line_errors
 def pack(source: str, output: str, force: bool, alignment: int, capacity: Optional[int],
          seconds: float) -> None:
     """Give each buffer of a minimalloc CSV (id,lower,upper,size) an offset in one arena."""

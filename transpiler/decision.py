@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from paddle.base.proto import framework_pb2
 
@@ -16,7 +16,7 @@ from transpiler.program_desc import environment
 from transpiler.program_desc.calibration import cached_cost_model
 from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
 from transpiler.program_desc.importer import ImportedProgram, import_message
-from transpiler.program_desc.validation import check_emitted, check_names
+from transpiler.program_desc.validation import check_emitted, check_inputs, check_names, check_sizes
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 
@@ -57,12 +57,12 @@ def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], reques
     started = time.perf_counter()
     fetched = arguments.names_of('fetch_list', request.fetch_list)
     skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
-    batch_size = arguments.row_hints('batch_size', request.batch_size)
+    arguments.row_hints('batch_size', request.batch_size)
     model = arguments.runtime_model(request.runtime, environment.collects_garbage())
     check_names(message, fetched, skipped, merged)
 
     program = import_message(message, fetched, skipped)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count)
+    dims, assumed = sizes_of(program, program.symbols(), request)
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:
         budget -= resting_bytes(program.graph, dims)
@@ -72,6 +72,21 @@ def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], reques
     note = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
     report = build_report(proved.plan, model, dims, assumed, time.perf_counter() - started, note)
     return Decision(proved.plan, dims, report, proved.emitted)
+
+
+def sizes_of(program: ImportedProgram, symbols: Iterable[str],
+             request: Request) -> Tuple[Dict[str, int], List[str]]:
+    """A value for each of `symbols`, and which of them had to be assumed.
+
+    Raises:
+        TranspilerError: hints that are none, or name what is no input and no loop, or are beyond all sizes.
+    """
+    batch_size = arguments.row_hints('batch_size', request.batch_size)
+    if isinstance(batch_size, Mapping):
+        check_inputs(program, batch_size)
+    dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count)
+    check_sizes(program.graph, dims)
+    return dims, assumed
 
 
 @dataclass(frozen=True)

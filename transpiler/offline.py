@@ -11,7 +11,7 @@ from paddle.base.proto import framework_pb2
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.decision import Request, decide
+from transpiler.decision import Request, decide, sizes_of
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
@@ -27,6 +27,7 @@ from transpiler.program_desc.importer import ImportedProgram, import_program, pa
 from transpiler.program_desc.in_parts import run_in_parts
 from transpiler.program_desc.predictor import FusedProgram, fuse
 from transpiler.program_desc.probing import Probe
+from transpiler.program_desc.trial import in_a_fork
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.program_desc.writing import Contents
 from transpiler.report import MemoryReport
@@ -112,6 +113,7 @@ def _check_in_parts(runtime: str, request: Request) -> None:
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
+    in_a_fork(lambda: import_program(saved.serialized) and None, str(saved.path))
     try:
         decision = decide(parse(saved.serialized), {}, replace(request, runtime='executor'),
                           OPTIMIZE, options, MARKS[0])
@@ -134,8 +136,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     _label(old.graph, _source_lines(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
-    batch_size = arguments.row_hints('batch_size', request.batch_size)
-    dims, assumed = arguments.dim_values(symbols, batch_size, request.trip_count)
+    dims, assumed = sizes_of(old, symbols, request)
     before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
     given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
     best = min((given, ordered), key=lambda e: e.after.peak_bytes)
@@ -240,8 +241,7 @@ def _label(graph: Graph, lines: Dict[str, str]) -> None:
 
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
     program = import_program(saved.serialized)
-    batch_size = arguments.row_hints('batch_size', request.batch_size)
-    dims, assumed = arguments.dim_values(program.symbols(), batch_size, request.trip_count)
+    dims, assumed = sizes_of(program, program.symbols(), request)
     timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
     plan = Plan(program.graph, program.graph, timeline, timeline)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,

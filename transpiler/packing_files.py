@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Optional, Tuple
 
 from transpiler.assignment import (CapacityError, CsvFormatError, Packing, pack, read_problem,
                                    write_solution)
 from transpiler.errors import MemoryBudgetError, SavedFileError
+
+_LARGEST = 1 << 28  # of some ten million buffers
 
 
 def pack_file(source: Path, alignment: int, capacity: Optional[int],
@@ -21,6 +24,8 @@ def pack_file(source: Path, alignment: int, capacity: Optional[int],
     """
     try:
         with open(source, newline='') as stream:
+            if os.fstat(stream.fileno()).st_size > _LARGEST:
+                raise CsvFormatError(f'more than {_LARGEST} bytes')
             problem = read_problem(stream)
         packing = pack(problem.ranges, problem.sizes, alignment, capacity, seconds)
     except CsvFormatError as error:

@@ -11,7 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
-from tests.report.test_picture import chain
+from tests.report.test_picture import chain, named
 from transpiler.report.html import page
 
 MOST_SECONDS = 3.0
@@ -98,6 +98,42 @@ def test_names_cannot_break_the_page(browser, tmp_path):
     title = '</script><script>document.title = "broken"</script>'
     opened(browser, tmp_path, report, title)
     assert browser.title == f'Memory of {title}' and browser.get_log('browser') == []
+
+
+def test_names_are_text_wherever_they_are_drawn(browser, tmp_path):
+    names = [
+        '<!--<script>', '<a href="http://example.com">link</a>', '<b>bold</b>', '&lt;', '%{x}',
+        '1.5'
+    ]
+    opened(browser, tmp_path, named(names))
+    assert browser.get_log('browser') == []
+    for key in ('before', 'after'):
+        ticks = _texts(browser, f'#{key}-lanes .ytick text')
+        legend = _texts(browser, f'#{key}-area .legendtext')
+        cells = _texts(browser, f'#{key}-largest td:first-child')
+        assert set(names) <= set(ticks) and set(names) <= set(legend) and set(names) <= set(cells)
+    assert browser.find_elements(By.CSS_SELECTOR, 'body a:not([rel])') == []
+    assert browser.find_elements(By.CSS_SELECTOR, 'svg a, svg tspan[style*="bold"]') == []
+    for name in names:
+        field = browser.find_element(By.ID, 'search')
+        field.clear()
+        field.send_keys(name)
+        hits = _texts(browser, '#hits td:nth-child(2)')
+        assert hits.count(name) == 2
+
+
+def test_hovering_over_a_name_shows_the_name(browser, tmp_path):
+    name = '<a href="http://example.com">%{x}</a>'
+    opened(browser, tmp_path, named([name]))
+    for plot, curve in (('before-lanes', 0), ('before-area', 1)):
+        point = [{'curveNumber': curve, 'pointNumber': 0}]
+        browser.execute_script('Plotly.Fx.hover(arguments[0], arguments[1])', plot, point)
+        assert name in ''.join(_texts(browser, f'#{plot} .hoverlayer text'))
+        assert browser.find_elements(By.CSS_SELECTOR, f'#{plot} .hoverlayer a') == []
+
+
+def _texts(browser, where: str):
+    return [e.get_attribute('textContent') for e in browser.find_elements(By.CSS_SELECTOR, where)]
 
 
 def test_ten_thousand_operators_open_in_time(browser, tmp_path):

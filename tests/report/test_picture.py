@@ -47,6 +47,26 @@ def chain(length: int, size: int = 4096):
     return build_report(decided, RuntimeModel.RETAINING, {}, [], 0.0, '')
 
 
+def named(names, size: int = 4096):
+    """Values of these names, all alive when the last op reads them; made by lines of files of these names."""
+    graph = Graph()
+    graph.new_region(RegionKind.BLOCK)
+    for name in [*names, 'sum']:
+        value = graph.new_value(name,
+                                0,
+                                dtype='FP32',
+                                shape=(Size.of(size),),
+                                size=Size.of(4 * size))
+        graph.new_op('sum' if name == 'sum' else 'fill_constant',
+                     0,
+                     operands=range(len(names)) if name == 'sum' else (),
+                     results=(value.id,),
+                     label=f'File "{name}.py"')
+    graph.values[-1].fetched = True
+    decided = plan(graph, RuntimeModel.RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    return build_report(decided, RuntimeModel.RETAINING, {}, [], 0.0, '')
+
+
 def test_the_peak_of_the_picture_is_the_peak_of_the_report(report):
     assert report.picture_before.peak_bytes == report.peak_bytes_before
     assert report.picture_after.peak_bytes == report.peak_bytes_after

@@ -12,7 +12,8 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
 from transpiler.program_desc.files import SavedProgram
-from transpiler.program_desc.importer import parse
+from transpiler.program_desc.importer import import_message, parse
+from transpiler.program_desc.trial import in_a_fork
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,20 @@ def fuse(saved: SavedProgram, onednn: bool) -> FusedProgram:
     Raises:
         InvalidProgramError: Paddle cannot load the program.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        program, parameters = Path(folder) / 'program', Path(folder) / 'parameters'
+
+        def work() -> None:
+            import_message(saved.message)  # which asks Paddle about each operator
+            made = _fused(saved, onednn)
+            program.write_bytes(made.message.SerializeToString())
+            parameters.write_bytes(made.parameters)
+
+        in_a_fork(work, str(saved.path))
+        return FusedProgram(parse(program.read_bytes()), parameters.read_bytes())
+
+
+def _fused(saved: SavedProgram, onednn: bool) -> FusedProgram:
     config = core.AnalysisConfig(*saved.location)
     config.disable_glog_info()
     if not onednn:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from typing import Dict, FrozenSet, List, Mapping
+from typing import Dict, FrozenSet, Iterable, List, Mapping
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.errors import MergedVariableError, UnknownVariableError, VerificationError
-from transpiler.ir import Op
+from transpiler.errors import (InvalidArgumentError, MergedVariableError, UnknownVariableError,
+                               VerificationError)
+from transpiler.ir import Graph, Op
 from transpiler.program_desc.emitter import ADDED_KINDS, EmittedProgram
 from transpiler.program_desc.importer import ImportedProgram, import_message, parse
 from transpiler.verify import verify
+
+_MOST_LISTED = 5
+_MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
 
 
 def check_names(message: framework_pb2.ProgramDesc, fetched: FrozenSet[str],
@@ -26,9 +30,43 @@ def check_names(message: framework_pb2.ProgramDesc, fetched: FrozenSet[str],
                 raise MergedVariableError(
                     f'{argument}: {name!r} was merged into {merged[name]!r} by an earlier call. '
                     'Build the program again and name it in the first call.')
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f' Did you mean {close[0]!r}?' if close else ''
-            raise UnknownVariableError(f'{argument}: the program has no variable {name!r}.{hint}')
+            raise UnknownVariableError(
+                f'{argument}: the program has no variable {name!r}.{_meant(name, known)}')
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f' Did you mean {close[0]!r}?' if close else ''
+
+
+def check_inputs(program: ImportedProgram, names: Iterable[str]) -> None:
+    """Raises UnknownVariableError for a name in `batch_size` that is no input."""
+    inputs = {v.name for v in program.graph.values if v.fed}
+    inputs.update(v.name for v in program.message.blocks[0].vars if v.need_check_feed)
+    inputs.update(n for op in program.message.blocks[0].ops
+                  if op.type == 'feed' for s in op.outputs for n in s.arguments)
+    for name in sorted(set(names) - inputs):
+        raise UnknownVariableError(f'batch_size: the program has no input {name!r}; its inputs are '
+                                   f'{_listed(inputs)}.{_meant(name, inputs)}')
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = sorted(names)[:_MOST_LISTED + 1]
+    return ', '.join(map(repr, shown[:_MOST_LISTED])) + (', ...' if shown[_MOST_LISTED:] else '')
+
+
+def check_sizes(graph: Graph, dims: Mapping[str, int]) -> None:
+    """Raises InvalidArgumentError for a program whose variables have more bytes than anyone can count."""
+    trips = {}
+    for region in graph.regions:
+        trips[region.id] = region.trips.evaluate(dims) * trips.get(region.parent, 1)
+    total = sum(
+        v.size.evaluate(dims) * trips.get(v.region, 1) for v in graph.values if v.size is not None)
+    if total > _MOST_BYTES:
+        exponent = len(str(total)) - 1
+        raise InvalidArgumentError(
+            f'the variables of the program take about 10**{exponent} bytes, more than there are: by '
+            'their dims and by what batch_size and trip_count say')
 
 
 def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:

@@ -6,6 +6,7 @@ import html
 import json
 from typing import Any, Dict, List
 
+from transpiler.plain import printable
 from transpiler.report.memory_report import MemoryReport, human
 from transpiler.report.picture import Bar, Picture
 
@@ -23,7 +24,7 @@ def page(report: MemoryReport, title: str) -> str:
     sides = (('Before', report.picture_before), ('After', report.picture_after))
     highest = max(picture.peak_bytes for _, picture in sides)
     parts = [_section(name, picture, highest) for name, picture in sides]
-    return _PAGE.format(title=html.escape(title),
+    return _PAGE.format(title=html.escape(printable(title)),
                         script=get_plotlyjs(),
                         summary=html.escape(_summary(report)),
                         sections=''.join(parts))
@@ -53,12 +54,17 @@ def _section(name: str, picture: Picture, highest: int) -> str:
 
 def _row(bar: Bar) -> str:
     cells = (bar.name, human(bar.bytes), str(bar.count), bar.maker, bar.line)
-    return '<tr>' + ''.join(f'<td>{html.escape(c)}</td>' for c in cells) + '</tr>'
+    return '<tr>' + ''.join(f'<td>{html.escape(printable(c))}</td>' for c in cells) + '</tr>'
 
 
 def _embedded(figure: Dict[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(figure).replace('</', '<\\/')
+    """JSON in which a script element sees no tag and no comment, of which one can begin that never ends."""
+    return json.dumps(figure).replace('<', '\\u003c')
+
+
+def _drawn(name: str) -> str:
+    """Text that plotly, which reads some HTML and templates in what it draws, shows as it is."""
+    return html.escape(printable(name), quote=False).replace('%{', '%&#123;')
 
 
 def _area(picture: Picture, highest: int) -> Dict[str, Any]:
@@ -73,7 +79,7 @@ def _area(picture: Picture, highest: int) -> Dict[str, Any]:
         for i, (bar, sizes) in enumerate(zip(shown, layers))
     ]
     text = [
-        f'{human(size)} at {op}<br>{line}'
+        f'{human(size)} at {_drawn(op)}<br>{_drawn(line)}'
         for size, op, line in zip(picture.bytes, picture.ops, picture.lines)
     ]
     traces.append({
@@ -104,7 +110,8 @@ def _coverage(bar: Bar, picture: Picture) -> List[int]:
 
 def _about(bar: Bar) -> str:
     times = f' ({bar.count} trips)' if bar.count > 1 else ''
-    return f'{bar.name}: {human(bar.bytes)}{times}<br>made by {bar.maker}<br>{bar.line}'
+    return (f'{_drawn(bar.name)}: {human(bar.bytes)}{times}<br>made by {_drawn(bar.maker)}<br>'
+            f'{_drawn(bar.line)}')
 
 
 def _layer(name: str,
@@ -116,7 +123,7 @@ def _layer(name: str,
         'type': 'scatter',
         'mode': 'lines',
         'stackgroup': 'live',
-        'name': name,
+        'name': _drawn(name),
         'x': steps,
         'y': [sizes[i] for i in steps],
         'fillcolor': colour,
@@ -126,7 +133,7 @@ def _layer(name: str,
             'shape': 'hv'
         },
         'hoveron': 'points',
-        'hovertemplate': (about or name) + '<extra></extra>'
+        'hovertemplate': (about or _drawn(name)) + '<extra></extra>'
     }
 
 
@@ -160,7 +167,7 @@ def _area_layout(picture: Picture, highest: int) -> Dict[str, Any]:
             'yref': 'paper',
             'showarrow': False,
             'yanchor': 'bottom',
-            'text': f'{loop.label}: {loop.trips} trips'
+            'text': f'{_drawn(loop.label)}: {loop.trips} trips'
         })
     if picture.bytes:
         notes.append({
@@ -204,7 +211,7 @@ def _lanes(picture: Picture) -> Dict[str, Any]:
         'orientation': 'h',
         'base': [b.first - 0.5 for b in bars],
         'x': [b.last - b.first + 1 for b in bars],
-        'y': [b.storage for b in bars],
+        'y': [_drawn(b.storage) for b in bars],
         'hovertext': [_about(b) for b in bars],
         'customdata': [b.name for b in bars],
         'hovertemplate': '%{hovertext}<extra></extra>',
@@ -224,8 +231,9 @@ def _lanes(picture: Picture) -> Dict[str, Any]:
             'title': 'operator, in the order of execution'
         },
         'yaxis': {
+            'type': 'category',  # though a name may look like a number or a date
             'categoryorder': 'array',
-            'categoryarray': lanes[::-1],
+            'categoryarray': [_drawn(lane) for lane in lanes[::-1]],
             'automargin': True
         }
     }

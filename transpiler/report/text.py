@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from typing import Dict, Iterable, List
+from typing import Any, Dict, Iterable, List
 
 from rich.console import Console
 from rich.table import Table
 
+from transpiler.plain import printable
 from transpiler.report.memory_report import MemoryReport, PeakVariable, human
 
 _WIDTH = 110
@@ -34,12 +35,27 @@ def before(report: MemoryReport) -> str:
 
 
 def _text(tables: Iterable[Table], lines: Iterable[str]) -> str:
-    console = Console(file=io.StringIO(), width=_WIDTH)
+    console = plain_console(file=io.StringIO(), width=_WIDTH)
     for table in tables:
         console.print(table)
     for line in lines:
-        console.print(line, markup=False, highlight=False)
+        console.print('\n'.join(map(printable, line.split('\n'))))
     return console.file.getvalue().rstrip()
+
+
+def plain_console(**options: Any) -> Console:
+    """A console that reads nothing into names, neither markup nor emojis."""
+    return Console(markup=False, emoji=False, highlight=False, **options)
+
+
+def plain_table(title: str) -> Table:
+    """To be filled by `add_row`."""
+    return Table(title=printable(title), title_justify='left')
+
+
+def add_row(table: Table, *cells: str) -> None:
+    """Adds a row whose cells may be names."""
+    table.add_row(*map(printable, cells))
 
 
 def _share(report: MemoryReport) -> float:
@@ -54,16 +70,18 @@ def _promise(report: MemoryReport) -> str:
 
 
 def _summary(report: MemoryReport) -> Table:
-    table = Table(title=f'Memory of the program ({report.runtime} runtime)', title_justify='left')
+    table = plain_table(f'Memory of the program ({report.runtime} runtime)')
     for column in ('', 'bytes', 'for every size'):
         table.add_column(column, justify='right' if column == 'bytes' else 'left')
-    table.add_row('peak above resting, before', human(report.peak_bytes_before), report.peak_before)
-    table.add_row(f'peak above resting, after ({_share(report):.0%} less)',
-                  human(report.peak_bytes_after), report.peak_after)
+    add_row(table, 'peak above resting, before', human(report.peak_bytes_before),
+            report.peak_before)
+    add_row(table, f'peak above resting, after ({_share(report):.0%} less)',
+            human(report.peak_bytes_after), report.peak_after)
     if report.needed_bytes > report.peak_bytes_after:
-        table.add_row('the same, with workspaces of kernels', human(report.needed_bytes), '')
-    table.add_row('lower bound for this order', human(report.lower_bound_bytes), report.lower_bound)
-    table.add_row('resting (parameters and state)', human(report.resting_bytes), '')
+        add_row(table, 'the same, with workspaces of kernels', human(report.needed_bytes), '')
+    add_row(table, 'lower bound for this order', human(report.lower_bound_bytes),
+            report.lower_bound)
+    add_row(table, 'resting (parameters and state)', human(report.resting_bytes), '')
     return table
 
 
@@ -71,38 +89,37 @@ def _blocks(report: MemoryReport) -> List[Table]:
     """A program of one block is told by the summary."""
     if len(report.blocks) < 2:
         return []
-    table = Table(title='Blocks: the peak while each runs, and what its own variables need',
-                  title_justify='left')
+    table = plain_table('Blocks: the peak while each runs, and what its own variables need')
     for column in ('block', 'trips', 'peak before', 'after', 'own before', 'after', 'peak is at'):
         table.add_column(column, justify='left' if column in ('block', 'peak is at') else 'right')
     for row in report.blocks:
         name = row.block if row.kind == 'block' else f'{row.block}, {row.kind}'
-        table.add_row(name, str(row.trips), human(row.peak_bytes_before),
-                      human(row.peak_bytes_after), human(row.own_bytes_before),
-                      human(row.own_bytes_after), row.peak_op)
+        add_row(table, name, str(row.trips), human(row.peak_bytes_before),
+                human(row.peak_bytes_after), human(row.own_bytes_before),
+                human(row.own_bytes_after), row.peak_op)
     return [table]
 
 
 def _loops(report: MemoryReport) -> List[Table]:
     if not report.loops:
         return []
-    table = Table(title='Training loops: kept per trip for the gradient', title_justify='left')
+    table = plain_table('Training loops: kept per trip for the gradient')
     for column in ('block', 'trips', 'before', 'after', 'total after'):
         table.add_column(column)
     for loop in report.loops:
-        table.add_row(loop.block, str(loop.trips), human(loop.bytes_per_trip_before),
-                      human(loop.bytes_per_trip_after), loop.total_after)
+        add_row(table, loop.block, str(loop.trips), human(loop.bytes_per_trip_before),
+                human(loop.bytes_per_trip_after), loop.total_after)
     return [table]
 
 
 def _peak(title: str, variables: List[PeakVariable]) -> List[Table]:
     if not variables:
         return []
-    table = Table(title=title, title_justify='left')
+    table = plain_table(title)
     for column in ('variable', 'bytes', 'times', 'made by'):
         table.add_column(column, justify='right' if column in ('bytes', 'times') else 'left')
     for row in variables[:_MOST_ROWS]:
-        table.add_row(row.name, human(row.bytes), str(row.count), row.made_by)
+        add_row(table, row.name, human(row.bytes), str(row.count), row.made_by)
     return [table]
 
 
