@@ -52,6 +52,8 @@ class _Commands(click.Group):
             _fail(f'{error.filename or "file"}: {error.strerror or error}')
         except MemoryError:
             _fail('out of memory')
+        except RecursionError:
+            _fail('the blocks of the program are nested too deep to be planned')
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:  # nobody can act on a traceback; whoever mends this sets the variable

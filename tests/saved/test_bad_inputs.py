@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from pathlib import Path
 from typing import Callable, List
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from paddle.base.proto import framework_pb2
 
 from tests.saved.programs import contents, save_tiny, training_program
+from transpiler.arguments import byte_count
 from transpiler.cli import main
 
 
@@ -332,3 +334,111 @@ def test_a_packing_problem_with_a_bad_cell(folder):
 def test_a_capacity_below_the_bound(folder):
     (folder / 'p.csv').write_text('id,lower,upper,size\na,0,3,4\nb,1,2,4\n')
     failing(folder, ['pack', 'p.csv', '-o', 'q.csv', '--capacity', '7'], 'cannot exist')
+
+
+@pytest.mark.parametrize(
+    'trace',
+    ['out.pdmodel', './out.pdmodel', 'sub/../out.pdiparams', 'out.pdopt', 'out.pdiparams.info'])
+def test_a_trace_that_would_be_a_part_of_the_output(folder, trace):
+    (folder / 'sub').mkdir()
+    failing(folder, OPTIMIZE + ['--trace', trace], 'out.pd')
+    failing(folder, OPTIMIZE + ['--trace', trace, '--force'], 'out.pd')
+
+
+def test_a_trace_through_a_linked_folder_that_would_be_a_part_of_the_output(folder):
+    (folder / 'link').symlink_to('.')
+    failing(folder, OPTIMIZE + ['--trace', 'link/out.pdiparams'], 'named for two files')
+    failing(folder, OPTIMIZE + ['--trace', 'link/out.pdopt'],
+            'would be read as part of out.pdmodel')
+
+
+def test_a_trace_over_the_input(folder):
+    failing(folder, OPTIMIZE + ['--trace', 'tiny.pdiparams', '--force'], 'is part of the input')
+
+
+def test_an_output_that_is_a_circle_of_links(folder):
+    (folder / 'out.pdmodel').symlink_to('out.pdmodel')
+    (folder / 'loop').symlink_to('loop')
+    failing(folder, OPTIMIZE, 'out.pdmodel exists; --force replaces it')
+    failing(folder, ['optimize', 'tiny', '-o', 'loop/out'], 'Too many levels of symbolic links')
+    failing(folder, ['optimize', 'loop', '-o', 'other'], 'no such program: loop')
+    failing(folder, ['view', 'tiny', '-o', 'loop'], 'loop exists; --force replaces it')
+
+
+def test_an_output_that_is_a_link_to_nothing(folder):
+    (folder / 'out.pdiparams').symlink_to('not-there')
+    failing(folder, OPTIMIZE, 'out.pdiparams exists; --force replaces it')
+
+
+NO_UTF8 = os.fsdecode(b'name\xff')
+
+
+def test_names_that_are_no_utf8(folder):
+    for suffix in ('.pdmodel', '.pdiparams'):
+        shutil.copy(str(folder / f'tiny{suffix}'), str(folder / (NO_UTF8 + suffix)))
+    said = 'name\\udcff'
+    failing(folder, ['optimize', NO_UTF8, '-o', 'out'], f'{said}: the name is no UTF-8')
+    failing(folder, ['check', 'tiny', NO_UTF8], f'{said}: the name is no UTF-8')
+    failing(folder, ['optimize', 'tiny', '-o', NO_UTF8], f'{said}.pdiparams: the name is no UTF-8')
+    failing(folder, ['view', 'tiny', '-o', NO_UTF8], f'{said}: the name is no UTF-8')
+    failing(folder, OPTIMIZE + ['--trace', NO_UTF8], f'{said}: the name is no UTF-8')
+    failing(folder, OPTIMIZE + ['--fetch', NO_UTF8], "no variable 'name\\udcff'")
+    failing(folder, OPTIMIZE + ['--skip', NO_UTF8], "no variable 'name\\udcff'")
+    failing(folder, ['check', 'tiny', 'tiny', '--feed', NO_UTF8], f'cannot read {said}')
+    failing(folder, [NO_UTF8], 'No such command', code=2)
+
+
+def test_a_batch_of_more_than_64_bits(folder):
+    for command in (OPTIMIZE, ['report', 'tiny'], ['view', 'tiny', '-o', 'page']):
+        failing(folder, [*command, '--batch-size', str(2**70)], 'at most 64 bits; this one has 72')
+        failing(folder, [*command, '--batch-size', str(2**62)], 'bytes, more than there are')
+    failing(folder, ['check', 'tiny', 'tiny', '--batch-size', str(2**70)], 'at most 64 bits')
+
+
+def test_a_budget_of_many_digits_behind_the_point():
+    assert byte_count('budget', '1.' + '9' * 400 + 'TiB') == 2 * 2**40 - 1
+
+
+@pytest.mark.parametrize('budget', ['9' * 400, '9' * 400 + 'GB', str(2**64)])
+def test_a_budget_of_more_than_64_bits(folder, budget):
+    failing(folder, OPTIMIZE + ['--budget', budget], '--budget takes a number of at most 64 bits')
+
+
+def sparse(path: Path, start: bytes = b'') -> None:
+    path.write_bytes(start)
+    os.truncate(str(path), 3 << 30)
+
+
+@pytest.mark.parametrize('start', [b'', b'\n\x80'])
+def test_three_sparse_gigabytes_are_refused_without_being_read(folder, start):
+    """As each of the files that are read; with the memory of this process limited, so that reading them would fail."""
+    sparse(folder / 'tiny.pdmodel', start)
+    limited(folder, OPTIMIZE, 'bytes are too many for a program')
+    limited(folder, ['optimize', 'tiny.pdmodel', '-o', 'out'], 'bytes are too many for a program')
+    limited(folder, ['pack', 'tiny.pdmodel', '-o', 'out.csv'], 'more than 268435456 bytes')
+    limited(folder, ['check', 'tiny', 'tiny', '--feed', 'tiny.pdmodel'], 'too many for a program')
+
+
+def test_three_sparse_gigabytes_of_parameters_are_refused_without_being_read(folder):
+    sparse(folder / 'tiny.pdiparams')
+    limited(folder, OPTIMIZE, 'not the parameters of this program')
+
+
+def test_three_sparse_gigabytes_of_inputs_are_refused_without_being_read(folder):
+    sparse(folder / 'feed.npz')
+    limited(folder, ['check', 'tiny', 'tiny', '--feed', 'feed.npz'], 'no .npz file of arrays')
+
+
+def limited(folder: Path, arguments: List[str], said: str) -> None:
+    """Runs the command where no more than a gigabyte can be allocated."""
+    used = int(Path('/proc/self/statm').read_text().split()[0]) * os.sysconf('SC_PAGE_SIZE')
+    before, here = resource.getrlimit(resource.RLIMIT_AS), os.getcwd()
+    os.chdir(str(folder))
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
+    try:
+        done = CliRunner().invoke(main, arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        os.chdir(here)
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
+    assert len(done.output.splitlines()) == 1 and said in done.output, done.output

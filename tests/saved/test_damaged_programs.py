@@ -170,3 +170,33 @@ def test_a_variable_of_any_name_is_reported(name, programs, tmp_path):
     done = run(tmp_path / 'here', 'train', edit, '--batch-size', '2048', '--recompute', 'off')
     assert done.exit_code == 0, done.output
     assert '\x1b' not in done.output
+
+
+@pytest.mark.parametrize('depth', [12, 1000])
+def test_nested_blocks_are_planned_or_refused_in_one_line(depth, programs, tmp_path):
+    """Each block runs the next one under a condition."""
+    shutil.copytree(programs, tmp_path / 'here')
+
+    def nested(message: framework_pb2.ProgramDesc) -> None:
+        flag = message.blocks[0].vars.add(name='flag')
+        flag.type.type = framework_pb2.VarType.LOD_TENSOR
+        flag.type.lod_tensor.tensor.data_type = framework_pb2.VarType.BOOL
+        flag.type.lod_tensor.tensor.dims.append(1)
+        flag.persistable = True
+        for inner in range(1, depth + 1):
+            message.blocks.add(idx=inner, parent_idx=inner - 1)
+            op = message.blocks[inner - 1].ops.add(type='conditional_block_infer')
+            op.inputs.add(parameter='Cond', arguments=['flag'])
+            op.inputs.add(parameter='Input')
+            op.outputs.add(parameter='Out')
+            scope = message.blocks[inner - 1].vars.add(name=f'scope{inner}')
+            scope.type.type = framework_pb2.VarType.STEP_SCOPES
+            op.outputs.add(parameter='Scope', arguments=[scope.name])
+            op.attrs.add(name='sub_block', type=framework_pb2.BLOCK, block_idx=inner)
+            op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
+        last = message.blocks[depth].ops.add(type='assign')
+        last.inputs.add(parameter='X', arguments=['flag'])
+        last.outputs.add(parameter='Out', arguments=['flag'])
+
+    done = run(tmp_path / 'here', 'train', nested)
+    assert done.exit_code == 0 or depth == 1000, done.output

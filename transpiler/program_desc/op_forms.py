@@ -38,8 +38,11 @@ def _wrong_slot(op: framework_pb2.OpDesc) -> Optional[str]:
             return f'has an {what} twice'
     given = {s.parameter for s in op.inputs if any(n != EMPTY_NAME for n in s.arguments)}
     form = _protos().get(op.type)
+    runs_block = any(a.type == framework_pb2.BLOCK for a in op.attrs)
     for slot in form.inputs if form is not None else ():
-        if not slot.dispensable and not slot.extra and slot.name not in given:
+        # What runs a block takes what the block reads, which may be nothing.
+        may_lack = slot.dispensable or slot.extra or (slot.duplicable and runs_block)
+        if not may_lack and slot.name not in given:
             return f'has no input {slot.name!r}'
     is_gradient = form is None and op.type.endswith(_GRADIENT)
     if is_gradient and not any(name.endswith(GRADIENT_OF) for name in given):
