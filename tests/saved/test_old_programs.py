@@ -164,7 +164,8 @@ def test_an_attribute_of_another_type_is_named(tiny, tmp_path):
         strides.type, strides.s = framework_pb2.STRING, '1,1'
         del strides.ints[:]
 
-    assert 'attribute (strides)' in refused(edited(tiny, tmp_path, edit))
+    said = "(op 1 of block 0) has attribute 'strides' as STRING, which is INTS"
+    assert said in refused(edited(tiny, tmp_path, edit))
 
 
 def test_a_slot_of_another_name_is_named_with_its_operator(tiny, tmp_path):
