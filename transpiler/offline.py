@@ -82,8 +82,8 @@ def optimize_saved(saved: SavedProgram,
 
 
 def check_budget(report: MemoryReport, budget: Optional[int]) -> None:
-    """Raises MemoryBudgetError if parameters and peak together need more than `budget` bytes."""
-    needed = report.resting_bytes + report.peak_bytes_after
+    """Raises MemoryBudgetError if parameters and what a run may need together are more than `budget` bytes."""
+    needed = report.resting_bytes + report.sure_bytes
     if budget is not None and needed > budget:
         raise MemoryBudgetError(
             f'no plan fits into {human(budget)}: the best needs {human(needed)} '

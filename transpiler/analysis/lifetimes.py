@@ -213,6 +213,7 @@ class Lifetimes:
         return value.fed or value.fetched or value.persistable or storage in self._aliased
 
     def _hold_to_the_end(self) -> None:
+        """And in the main region from the start: what a run left there is what the next begins with."""
         released = {
             self._graph.values[v].storage for op in self._graph.walk() if op.kind == RELEASE
             for v in op.writes()
@@ -222,6 +223,7 @@ class Lifetimes:
             for lifetime in self.by_region[region.id].values():
                 if released.issuperset(lifetime.storages):
                     continue
+                lifetime.first = lifetime.first if region.id else 0
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
 

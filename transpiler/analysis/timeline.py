@@ -226,7 +226,7 @@ class Timeline:
     def _collected_in(self, region: Region) -> int:
         """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees."""
         handed_out = {self._graph.values[v].storage for v, _ in region.results}
-        own = sum(
+        own = 0 if region.frees_at_once else sum(
             self.evaluate(lifetime.size)
             for lifetime in self.lifetimes.by_region[region.id].values()
             if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
@@ -313,6 +313,8 @@ class Timeline:
 def ops_late(region: Region) -> int:
     """How many ops of `region` the runtime's collector may be behind. In a loop or branch the ops are short, and follow
     each other faster than its thread wakes up."""
+    if region.frees_at_once:
+        return 0
     return _INNER_OPS_LATE if region.parent >= 0 else _OPS_LATE
 
 

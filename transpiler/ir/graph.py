@@ -59,6 +59,7 @@ class Value:
     parameter: bool = False
     fed: bool = False
     fetched: bool = False
+    copied_out: bool = False  # fetched by the caller, for whom the runtime makes a copy
     skipped: bool = False
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     storage: int = -1
@@ -214,6 +215,7 @@ class Region:
     trips: Size = ONE
     label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
+    frees_at_once: bool = False  # what dies in it is freed before the next op starts, by no thread of its own
 
 
 @dataclass

@@ -52,7 +52,8 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
         MemoryBudgetError: there is none.
     """
     # The main block alone: what finishing adds there keeps to the budget that the choice kept to.
-    judge = finish if len(best.graph.regions) > 1 else (lambda plan: plan)
+    flat = len(best.graph.regions) == 1 and runner.context.model is RuntimeModel.COLLECTING
+    judge = (lambda plan: plan) if flat else finish
     finished = next((plan for plan in _cheapest_first([best, *tried])
                      if plan.timely_bytes <= budget and judge(plan).sure_bytes <= budget), None)
     if finished is None or finished.extra_seconds:

@@ -21,6 +21,9 @@ _AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMP
 
 def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
+    if runner.context.model is not RuntimeModel.COLLECTING and budget is not None:
+        releases = any(op.kind == RELEASE for op in best.graph.region_ops(0))
+        return replace(best, held=best.held | {0}) if releases else best
     lags = _lags(runner, best)
     held = _hold(runner, best, lags, budget)
     # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.

@@ -10,7 +10,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
-from transpiler.ir import Graph
+from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
 from transpiler.passes.in_time import left_to_collector
 from transpiler.planning.sequences import PROMPT, SURE, NamedPass
@@ -58,8 +58,14 @@ class Plan:
 
     @cached_property
     def needed_bytes(self) -> int:
-        """The peak, with what kernels allocate for themselves."""
-        return peak_with_workspaces(self.graph, self.after)
+        """The peak, with what kernels allocate for themselves, and with the copies of what the caller fetches."""
+        fed = sum(v.size.evaluate(self.after.dims) for v in self.graph.values if v.fed and v.size)
+        return max(peak_with_workspaces(self.graph, self.after), fed + 2 * self._fetched_copies)
+
+    @property
+    def _fetched_copies(self) -> int:
+        dims = self.after.dims
+        return sum(v.size.evaluate(dims) for v in self.graph.values if v.copied_out and v.size)
 
     @cached_property
     def timely_bytes(self) -> int:
@@ -68,14 +74,22 @@ class Plan:
 
     @cached_property
     def sure_bytes(self) -> int:
-        """What a budget must bear: `timely_bytes`, and what a late collector lets pile up inside loops and branches.
+        """What no run needs more than, and so what a budget must bear; bytes above resting, by runtime:
 
-        In the main block nothing does, once the plan is finished: it releases by itself.
+        - collecting: `timely_bytes`, and what a late collector lets pile up inside loops and branches. In the main block
+          nothing does, once the plan is finished: it releases by itself. And the copies of what the caller fetches, which
+          may be made as soon as that is there.
+        - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, and those copies.
+          Where the program releases, and its order is not held, ops may start before the releases: what it needed before.
+        - a saved program for a predictor: `needed_bytes`. Its ops are in a block whose variables are freed by the thread
+          that runs it, before its next op starts.
         """
-        if len(self.graph.regions
-              ) == 1 or self.after.lifetimes.model is not RuntimeModel.COLLECTING:
-            return self.timely_bytes
-        return max(self.timely_bytes, self.after.lagging_peak_bytes)
+        if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
+            unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
+            most = peak_with_workspaces(self.original, self.before) if unheld else 0
+            return max(self.timely_bytes, most) + self._fetched_copies
+        late = self.after.lagging_peak_bytes if len(self.graph.regions) > 1 else 0
+        return max(self.timely_bytes, late) + self._fetched_copies
 
     @property
     def frees_in_time(self) -> bool:

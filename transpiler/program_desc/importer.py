@@ -219,6 +219,7 @@ class _Importer:
             region.trips = Size.dim(f'T{block}')
             region.keeps_scopes = not _flag(desc, 'is_test')
         elif kind is RegionKind.BRANCH:
+            region.frees_at_once = desc.type == _RUNS_PARTS  # by Paddle's old executor
             region.keeps_scopes = desc.type == 'conditional_block' and not _flag(desc, 'is_test')
         elif kind is RegionKind.LOOP_GRADIENT:
             region.trips = self._graph.regions[region.forward].trips
@@ -323,7 +324,7 @@ class _Importer:
                 written.update(op.writes())
         for value in self._graph.values:
             is_main = value.region == 0
-            value.fetched = is_main and value.name in self._fetched
+            value.fetched = value.copied_out = is_main and value.name in self._fetched
             value.fed = (is_main and not value.persistable and value.id in read and
                          value.id not in written)
         for op in self._graph.region_ops(0):

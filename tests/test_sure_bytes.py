@@ -1,0 +1,81 @@
+"""`sure_bytes` is what no run needs more than, on each runtime, and not much more than runs do need."""
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import paddle
+import pytest
+
+from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
+from tests.saved.conftest import tiny  # noqa: F401  a fixture
+from tests.scenarios.common import data, fc, floats, random_feed, train
+from transpiler import MemoryBudgetError, memory_optimize
+from transpiler.decision import Request
+from transpiler.offline import Optimized, check_budget, optimize_saved
+from transpiler.planning import PlanOptions
+from transpiler.program_desc.files import read_program, write_program
+from transpiler.program_desc.running import RunSpec, run_apart
+from transpiler.report import MemoryReport
+
+_TRAINED = ('tests.passes.test_hand_out:deep_branch', 'tests.measured_programs:loop',
+            f'{__name__}:fetched_activation')
+_TRIPS = {'trip_count': 12}
+_STEPS = 4
+
+
+def fetched_activation() -> Case:
+    """Half of the peak is what the caller fetches."""
+    with new_programs() as (main, startup):
+        wide = paddle.concat([fc(data('x', 128, 512), 512, 'relu')] * 8, axis=1)
+        loss = paddle.mean(fc(wide, 16))
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(128, 512)), [wide.name, loss.name])
+
+
+@lru_cache(maxsize=None)
+def _report(builder: str, mode: Mode) -> MemoryReport:
+    module, function = builder.split(':')
+    case = getattr(import_module(module), function)()
+    with executor_mode(mode):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), **_TRIPS)
+    assert report.runtime == ('collecting' if mode.collect else 'retaining')
+    return report
+
+
+@pytest.mark.parametrize('builder', _TRAINED)
+@pytest.mark.parametrize('mode', [Mode(), Mode(collect=False)], ids=str)
+def test_no_run_of_a_training_program_needs_more_than_is_sure(builder: str, mode: Mode) -> None:
+    peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
+    assert peak.above_resting() <= _report(builder, mode).sure_bytes
+
+
+@pytest.mark.parametrize('builder', _TRAINED)
+def test_a_later_run_that_holds_all_needs_what_is_predicted(builder: str) -> None:
+    mode = Mode(collect=False, order='sequential')
+    peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
+    assert peak.later - peak.resting == pytest.approx(_report(builder, mode).needed_bytes, rel=0.03)
+
+
+def _optimized(path: Path) -> Optimized:
+    return optimize_saved(read_program(str(path)), Request(batch_size=2), PlanOptions())
+
+
+def test_no_run_of_a_predictor_needs_more_than_is_sure(tiny: Any) -> None:  # noqa: F811
+    done = _optimized(tiny)
+    out = str(tiny.parent / 'sure')
+    write_program(out, read_program(str(tiny)), done.serialized, done.replaced, force=True)
+    for setting in ((), ('memory_optim',), ('new_executor',)):
+        measured = run_apart(RunSpec(out, str(tiny) + '.npz', settings=list(setting), runs=3))
+        assert 0 < max(measured.peak_bytes) <= done.report.sure_bytes
+    assert done.report.sure_bytes <= 1.01 * done.report.needed_bytes
+
+
+def test_a_predictor_is_given_the_budget_that_is_sure_and_no_less(tiny: Any) -> None:  # noqa: F811
+    report = _optimized(tiny).report
+    enough = report.resting_bytes + report.sure_bytes
+    check_budget(report, enough)
+    with pytest.raises(MemoryBudgetError):
+        check_budget(report, enough - 1)
