@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
 from tests.saved.conftest import tiny  # noqa: F401  a fixture
-from tests.scenarios.common import data, fc, floats, random_feed, train
+from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.decision import Request
 from transpiler.offline import Optimized, check_budget, optimize_saved
@@ -50,6 +50,27 @@ def _report(builder: str, mode: Mode) -> MemoryReport:
 def test_no_run_of_a_training_program_needs_more_than_is_sure(builder: str, mode: Mode) -> None:
     peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
     assert peak.above_resting() <= _report(builder, mode).sure_bytes
+
+
+def sparse_and_clipped() -> Case:
+    """Which rows of the embedding have gradients, and how many, depends on what is fed."""
+    with new_programs() as (main, startup):
+        words, labels = data('words', 256, 16, dtype='int64'), data('labels', 256, 1, dtype='int64')
+        found = paddle.sum(paddle.static.nn.embedding(words, [3000, 128], is_sparse=True), axis=1)
+        scores = fc(fc(found, 256, 'relu'), 10)
+        loss = paddle.mean(paddle.nn.functional.cross_entropy(scores, labels))
+        clip = paddle.nn.ClipGradByGlobalNorm(1.0)
+        train(loss, paddle.optimizer.SGD(0.1, grad_clip=clip))
+    return Case(main, startup,
+                random_feed(words=integers(3000, 256, 16), labels=integers(10, 256, 1)),
+                [loss.name])
+
+
+def test_sparse_gradients_under_a_clip_never_need_more_than_untouched() -> None:
+    builder, mode = f'{__name__}:sparse_and_clipped', Mode(order='sequential')
+    plain, optimised = (measure_peak(builder, each, mode, 1) for each in (False, True))
+    assert optimised.first <= plain.first
+    assert optimised.above_resting() <= _report(builder, mode).sure_bytes
 
 
 @pytest.mark.parametrize('builder', _TRAINED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict, Iterator, Sequence
 
+from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
 from transpiler.planning.bases import bases

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import FrozenSet, Optional, Sequence
 
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import RELEASE, SHARE, Graph
+from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
@@ -77,8 +77,11 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
     """`start`, with releases in the main region of what a late collector would let pile up, if they take next to no time;
     `otherwise` where they do not pay.
 
-    They need the order that they were made for: it is held.
+    They need the order that they were made for: it is held. They come as late as the predicted peak allows. Of chosen rows
+    only a bound is known, most of which may not be there: then they could come later than the collector.
     """
+    if any(v.kind is ValueKind.SELECTED_ROWS and v.size is not None for v in start.graph.values):
+        return otherwise
     candidate = runner.run((SURE,), start)
     added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
     allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op

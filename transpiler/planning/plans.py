@@ -77,7 +77,7 @@ class Plan:
         """What no run needs more than, and so what a budget must bear; bytes above resting, by runtime:
 
         - collecting: `timely_bytes`, and what a late collector lets pile up inside loops and branches. In the main block
-          nothing does, once the plan is finished: it releases by itself. And the copies of what the caller fetches, which
+          nothing does in a plan for a budget: it releases by itself. And the copies of what the caller fetches, which
           may be made as soon as that is there.
         - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, and those copies.
           Where the program releases, and its order is not held, ops may start before the releases: what it needed before.
