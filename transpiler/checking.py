@@ -17,6 +17,7 @@ from transpiler.errors import InvalidArgumentError, SavedFileError
 from transpiler.program_desc.files import SavedProgram, check_fetched, read_program
 from transpiler.program_desc.importer import import_program, parse
 from transpiler.program_desc.running import SETTINGS, RunResult, RunSpec, make_feed, read_state, run_apart
+from transpiler.program_desc.trial import try_import
 from transpiler.program_desc.validation import check_names
 from transpiler.report.memory_report import human
 from transpiler.report.text import add_row, plain_table
@@ -70,6 +71,7 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
 def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> None:
     """Raises TranspilerError unless both can be run, are fed the same, and have what is to be fetched."""
     for saved in (old, new):
+        try_import(saved)
         read_state(saved)
         check_names(parse(saved.serialized), frozenset(fetch), frozenset(), {})
         if saved.for_inference:

@@ -27,7 +27,7 @@ from transpiler.program_desc.importer import ImportedProgram, import_program, pa
 from transpiler.program_desc.in_parts import run_in_parts
 from transpiler.program_desc.predictor import FusedProgram, fuse
 from transpiler.program_desc.probing import Probe
-from transpiler.program_desc.trial import in_a_fork
+from transpiler.program_desc.trial import try_import
 from transpiler.program_desc.validation import check_emitted, check_names
 from transpiler.program_desc.writing import Contents
 from transpiler.report import MemoryReport
@@ -113,7 +113,7 @@ def _check_in_parts(runtime: str, request: Request) -> None:
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
-    in_a_fork(lambda: import_program(saved.serialized) and None, str(saved.path))
+    try_import(saved)
     try:
         decision = decide(parse(saved.serialized), {}, replace(request, runtime='executor'),
                           OPTIMIZE, options, MARKS[0])
@@ -240,6 +240,7 @@ def _label(graph: Graph, lines: Dict[str, str]) -> None:
 
 
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
+    try_import(saved)
     program = import_program(saved.serialized)
     dims, assumed = sizes_of(program, program.symbols(), request)
     timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)

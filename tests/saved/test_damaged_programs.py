@@ -150,6 +150,17 @@ def test_what_is_malformed_is_named(what, programs, tmp_path):
     assert done.exit_code == 1 and said in done.output, done.output
 
 
+def test_what_paddle_ends_on_ends_no_more_than_a_fork(programs, tmp_path):
+    """The shape inference of relu writes to an output that is not there."""
+    shutil.copytree(programs, tmp_path / 'here')
+    done = run(tmp_path / 'here', 'train', lambda m: first(m, 'relu').outputs.pop() and None)
+    assert done.exit_code == 1 and 'damaged: Paddle ends with SIGSEGV' in done.output, done.output
+    target = str(tmp_path / 'here' / 'train-damaged')
+    done = CliRunner().invoke(main, ['check', target, target, '--fetch', 'loss'])
+    assert done.exit_code == 1 and 'damaged: Paddle ends with SIGSEGV' in done.output, done.output
+    assert len(done.output.splitlines()) == 1
+
+
 def test_a_duplicate_that_is_alike_is_harmless(programs, tmp_path):
     shutil.copytree(programs, tmp_path / 'here')
     done = run(tmp_path / 'here', 'train',

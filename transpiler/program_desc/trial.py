@@ -12,6 +12,19 @@ from typing import Callable
 
 from transpiler import errors
 from transpiler.errors import InvalidProgramError, TranspilerError
+from transpiler.program_desc.files import SavedProgram
+from transpiler.program_desc.importer import import_message, parse
+
+_LONGEST = 200
+
+
+def try_import(saved: SavedProgram) -> None:
+    """Asks Paddle all that is asked of the program when it is planned; raises InvalidProgramError if Paddle ends."""
+
+    def work() -> None:
+        import_message(parse(saved.serialized))
+
+    in_a_fork(work, str(saved.path))
 
 
 def in_a_fork(work: Callable[[], None], program: str) -> None:
@@ -48,6 +61,11 @@ def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None
         work()
     except TranspilerError as error:
         said = {'kind': type(error).__name__, 'message': str(error)}
+    except RecursionError:
+        said = {
+            'kind': InvalidProgramError.__name__,
+            'message': f'{program}: its blocks are nested too deep to be planned'
+        }
     except BaseException as error:  # whatever it is, the parent tells it
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = f'{type(error).__name__}: {(lines or [""])[0][:_LONGEST]}'
@@ -59,9 +77,6 @@ def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None
         with contextlib.suppress(OSError):
             os.write(writing, json.dumps(said).encode())
         os._exit(0)
-
-
-_LONGEST = 200
 
 
 def _be_quiet() -> None:
