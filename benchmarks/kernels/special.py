@@ -89,9 +89,33 @@ def _laid_out() -> Dict[str, Tuple[Case, ...]]:
     return found
 
 
-def _bounds() -> Dict[str, Tuple[Case, ...]]:
-    """What depends on values of attributes or of tensors: a part of a tensor that is set, subscripts."""
+def _recurrent() -> Dict[str, Tuple[Case, ...]]:
+    """State of a step; what goes from layer to layer, of both directions if there are two; a GRU's weights, masked."""
+    state, weights = 'Out.item*PreState[1:]', '3*Out.item*PreState[-1]*PreState[-1]'
+    found = [
+        Case(('@is_test = true',), f'6*Out + 3*{state} + {weights} + WeightList', True),
+        Case(('has SequenceLength',), f'3*Out + 3*{state} + {weights}', True),
+    ]
+    for mode, more in ((('@mode = "GRU"',), f'{state} + {weights}'), ((), state)):
+        for both, times in (('@is_bidirec = true', 1), ('not @is_bidirec = true', 0)):
+            found.append(Case((*mode, both, '@num_layers = 1'), _and_out(times, more)))
+            found.append(Case((*mode, both), _and_out(times + 1, more)))
     return {
+        'rnn': tuple(found),
+        'rnn_grad': (Case((), 'Input + 6*Out + 2*PreState + WeightList', True),),
+    }
+
+
+def _and_out(times: int, more: str) -> str:
+    return f'{times}*Out + {more}' if times else more
+
+
+def _bounds() -> Dict[str, Tuple[Case, ...]]:
+    """What depends on values of attributes or of tensors, and what takes the search long."""
+    return {
+        'check_finite_and_unscale': (Case((), '#X + 64', True),),
+        'top_k_v2': (Case(('last @axis',), '0'), Case((), 'X + Indices + Out')),
+        'top_k_v2_grad': (Case(('last @axis',), '0'), Case((), 'X + Indices + Out@GRAD')),
         'set_value': (Case((), 'Input + 64', True),),
         'set_value_grad': (Case((), 'Out@GRAD + 64', True),),
         'einsum': (Case((), 'Operands', True),),
@@ -104,5 +128,6 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_products(),
     **_sampling(),
     **_laid_out(),
+    **_recurrent(),
     **_bounds()
 })

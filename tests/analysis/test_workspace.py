@@ -9,9 +9,11 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
+from tests.graphs import Draft
 from tests.harness import Case, Mode, measure_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
+from transpiler.analysis.workspace import unknown_workspaces
 
 ROWS = 48
 
@@ -115,3 +117,32 @@ def test_the_peak_with_workspaces_is_the_measured_one(build: Callable[[], Case])
                         Mode(order='sequential'),
                         options={'recompute': False})
     assert peak.first == said.resting_bytes + said.needed_bytes
+
+
+def products_of_heads() -> Case:
+    """What einsum keeps for its gradient: both operands, turned."""
+    with new_programs() as (main, startup):
+        heads = [paddle.tanh(data(name, 4, ROWS, 8, 32)) for name in 'xy']
+        for each in heads:
+            each.stop_gradient = False
+        paddle.optimizer.SGD(0.1).minimize(
+            square_loss(paddle.static.nn.fc(paddle.einsum('bqhd,bkhd->bhqk', *heads), ROWS)))
+    return Case(main, startup, random_feed(x=floats(4, ROWS, 8, 32), y=floats(4, ROWS, 8, 32)), [])
+
+
+def test_what_einsum_keeps_for_its_gradient_is_counted() -> None:
+    said = memory_optimize(products_of_heads().main, recompute=False)
+    peak = measure_peak('tests.analysis.test_workspace:products_of_heads',
+                        True,
+                        Mode(order='sequential'),
+                        options={'recompute': False})
+    assert peak.first <= said.resting_bytes + said.needed_bytes
+
+
+def test_kernels_that_nobody_measured_are_named() -> None:
+    draft = Draft()
+    draft.values('a b')
+    draft.op('known', 'a', 'b')
+    strange = draft.op('strange', 'b', 'a')
+    strange.workspace = None
+    assert unknown_workspaces(draft.graph) == ['strange']

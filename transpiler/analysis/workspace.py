@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, List, Mapping
 
 from transpiler.analysis.timeline import Point, Timeline
 from transpiler.ir import Graph, Op
@@ -15,10 +15,24 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
 
 def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:
     """The points of `timeline`, which is of `graph`, each op's workspace counted."""
-    return (Point(p.op, p.bytes + workspace_bytes(graph.ops[p.op], timeline.dims))
-            for p in timeline.points)
+    return _with_workspaces(graph, timeline, timeline.points)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
     """The most bytes of `points_with_workspaces`."""
     return max((point.bytes for point in points_with_workspaces(graph, timeline)), default=0)
+
+
+def lagging_peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
+    """The same, if each storage is freed late."""
+    lagging = _with_workspaces(graph, timeline, timeline.lagging_points())
+    return max((point.bytes for point in lagging), default=0)
+
+
+def unknown_workspaces(graph: Graph) -> List[str]:
+    """Kinds of ops of which nobody knows what their kernels allocate for themselves: no figure has it."""
+    return sorted({op.kind for op in graph.walk() if op.workspace is None})
+
+
+def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point]) -> Iterator[Point]:
+    return (Point(p.op, p.bytes + workspace_bytes(graph.ops[p.op], timeline.dims)) for p in points)

@@ -253,6 +253,7 @@ class Graph:
                               shape=original.shape,
                               size=original.size,
                               lod_level=original.lod_level,
+                              skipped=original.skipped,
                               copy_of=value)
 
     def region_ops(self, region: int) -> Iterator[Op]:

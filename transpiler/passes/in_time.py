@@ -13,9 +13,9 @@ from typing import AbstractSet, Dict, List, Optional
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions, spans
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.timeline import Timeline, ops_late
 from transpiler.analysis.workspace import points_with_workspaces
-from transpiler.ir import RELEASE, SHARE, Graph, Op
+from transpiler.ir import RELEASE, SHARE, Graph, Op, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import LEAST_BYTES, never_released, never_shared, states
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
@@ -41,8 +41,18 @@ def left_to_collector(graph: Graph, timeline: Timeline) -> int:
     found = [(timeline.evaluate(l.size), l) for l in timeline.lifetimes.by_region[0].values()]
     scalars = sum(size for size, _ in found if size < LEAST_BYTES)
     bound = states(graph)
-    return (min(scalars, int(timeline.peak_bytes * _SCALARS)) +
+    return (min(scalars, int(timeline.peak_bytes * _SCALARS)) + _late_rows(graph, timeline) +
             sum(size for size, lifetime in found if not bound.isdisjoint(lifetime.storages)))
+
+
+def _late_rows(graph: Graph, timeline: Timeline) -> int:
+    """The most bytes of gradients of chosen rows, which no op releases, among what the collector may be late with."""
+    dead: Dict[int, int] = {}
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        if graph.values[lifetime.storages[-1]].kind is ValueKind.SELECTED_ROWS:
+            dead[lifetime.last] = dead.get(lifetime.last, 0) + timeline.evaluate(lifetime.size)
+    late = range(ops_late(graph.regions[0]))
+    return max((sum(dead.get(at - k, 0) for k in late) for at in dead), default=0)
 
 
 def release_in_time(graph: Graph, timeline: Timeline) -> None:

@@ -60,7 +60,9 @@ def _try_all(runner: Runner, sequences: Sequences) -> Tuple[Plan, List[Plan]]:
 
 
 def _lower(best: Plan, candidate: Plan) -> Plan:
-    if candidate.after.peak_bytes >= best.after.peak_bytes:
+    """The better one by the sizes of values; but a kernel's own memory, which no order was made for, may not spoil it."""
+    if (candidate.after.peak_bytes >= best.after.peak_bytes or
+            candidate.needed_bytes > best.needed_bytes):
         return best
     return replace(candidate, left_alone=best.left_alone)
 

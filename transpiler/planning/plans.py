@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, List, Optional, Tuple
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.analysis.workspace import lagging_peak_with_workspaces, peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
 from transpiler.passes.in_time import left_to_collector
@@ -88,7 +88,8 @@ class Plan:
             unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
             most = peak_with_workspaces(self.original, self.before) if unheld else 0
             return max(self.timely_bytes, most) + self._fetched_copies
-        late = self.after.lagging_peak_bytes if len(self.graph.regions) > 1 else 0
+        inner = len(self.graph.regions) > 1
+        late = lagging_peak_with_workspaces(self.graph, self.after) if inner else 0
         return max(self.timely_bytes, late) + self._fetched_copies
 
     @property

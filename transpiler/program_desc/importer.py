@@ -14,6 +14,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.broadcasts import works_in_place
+from transpiler.program_desc.caches import count_caches
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.selected_rows import bound_rows
@@ -179,6 +180,7 @@ class _Importer:
         if op.facts.in_place and not works_in_place(self._graph, op):
             op.facts = replace(op.facts, in_place=())
         bound_rows(self._graph, op, desc)
+        count_caches(self._graph, op, desc)
         op.workspace = workspace_of(self._graph, op, desc)
         role, callstack = _made_as(desc)
         op.label = source_line(callstack) if self._labels else ''

@@ -7,12 +7,12 @@ exact here. What is counted is the most that there can be.
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import Optional
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.ir import Graph, Op, Size, Value, ValueKind
-from transpiler.program_desc.workspaces import item_bytes
+from transpiler.ir import Graph, Op, Size, ValueKind
+from transpiler.program_desc.workspaces import item_bytes, values_of
 
 _IDS = 'Ids'
 # Gives the rows themselves as a tensor, though shape inference says that it is as large as the table.
@@ -37,14 +37,5 @@ def _rows(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
     if sparse:
         return None if any(v.size is None for v in sparse) else Size.total(
             v.shape[0] for v in sparse)
-    ids = [v for v in _slot(graph, op, desc, _IDS) if v.shape is not None]
-    return Size.product(ids[0].shape) if ids else None
-
-
-def _slot(graph: Graph, op: Op, desc: framework_pb2.OpDesc, name: str) -> List[Value]:
-    position, found = 0, []
-    for slot in desc.inputs:
-        if slot.parameter == name:
-            found = [v for v in op.operands[position:position + len(slot.arguments)] if v >= 0]
-        position += len(slot.arguments)
-    return [graph.values[v] for v in found]
+    ids = values_of(graph, desc.inputs, op.operands).get(_IDS, ())
+    return Size.product(ids[0].shape) if ids and ids[0].shape is not None else None

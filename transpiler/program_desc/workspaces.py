@@ -13,7 +13,7 @@ import json
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
@@ -149,14 +149,22 @@ def _value(attribute: _Attribute) -> Any:
 
 def kernel_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Kernel:
     """`op` of `graph`, which is imported from `desc`, as the kernel that it runs."""
-    slots: Dict[str, Tuple[Tensor, ...]] = {}
-    for named, ids in ((desc.inputs, op.operands), (desc.outputs, op.results)):
-        position = 0
-        for slot in named:
-            own = ids[position:position + len(slot.arguments)]
-            position += len(own)
-            slots.setdefault(slot.parameter, tuple(_tensor(graph.values[v]) for v in own if v >= 0))
+    named = values_of(graph, desc.outputs, op.results)
+    named.update(values_of(graph, desc.inputs, op.operands))
+    slots = {slot: tuple(map(_tensor, values)) for slot, values in named.items()}
     return Kernel(desc.type, attributes_of(desc), slots)
+
+
+def values_of(graph: Graph, slots: Iterable[framework_pb2.OpDesc.Var],
+              ids: Tuple[int, ...]) -> Dict[str, Tuple[Value, ...]]:
+    """By slot: the values of `graph` that it names; `ids` are those of all `slots` by position."""
+    found: Dict[str, Tuple[Value, ...]] = {}
+    position = 0
+    for slot in slots:
+        own = ids[position:position + len(slot.arguments)]
+        position += len(own)
+        found.setdefault(slot.parameter, tuple(graph.values[v] for v in own if v >= 0))
+    return found
 
 
 def _tensor(value: Value) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import unknown_workspaces
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
@@ -57,6 +58,7 @@ def build_report(plan: Plan,
                         late_peak_bytes=_late_peaks(plan),
                         needed_bytes=plan.needed_bytes,
                         sure_bytes=plan.sure_bytes,
+                        unknown_workspaces=unknown_workspaces(plan.graph),
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan))

@@ -114,6 +114,8 @@ class MemoryReport:
     counted in the peaks. What kernels allocate for themselves is not counted either, but in `needed_bytes`.
     `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
     `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
+    `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
+    figure has that, and no budget bears it.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -141,6 +143,7 @@ class MemoryReport:
     late_peak_bytes: Optional[Tuple[int, int]] = None
     needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
     sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
+    unknown_workspaces: List[str] = field(default_factory=list)
     planning_seconds: float = 0.0
     note: str = ''
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)

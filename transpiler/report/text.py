@@ -154,6 +154,10 @@ def _footnotes(report: MemoryReport) -> List[str]:
     if report.assumed:
         given = ', '.join(f'{d} = {report.dims[d]}' for d in report.assumed)
         lines.append(f'No hint was given for some sizes; the figures assume {given}.')
+    if report.unknown_workspaces:
+        lines.append(
+            'Not known, and in no figure: what the kernels of these allocate for themselves: ' +
+            ', '.join(report.unknown_workspaces))
     if report.note:
         lines.append(report.note)
     return lines

@@ -93,6 +93,11 @@ def _layer(layer: Callable[[Draw], Any]) -> Recipe:
     return lambda d: layer(d)(d.x(d.n, d.t, d.m))[0]
 
 
+def _testing(layer: Any) -> Any:
+    layer.eval()
+    return layer
+
+
 def _recurrent() -> Dict[str, Recipe]:
     return {
         'lstm':
@@ -119,6 +124,11 @@ def _recurrent() -> Dict[str, Recipe]:
             _layer(lambda d: nn.SimpleRNN(d.m, d.k, 1, 'bidirect')),
         'lstm_dropout':
             _layer(lambda d: nn.LSTM(d.m, d.k, 2, dropout=0.3)),
+        'lstm_long': lambda d: nn.LSTM(d.k, 4 * d.m)(d.x(d.n, d.t, d.k))[0],
+        'lstm_wide': lambda d: nn.LSTM(8 * d.m, d.k, 2, 'bidirect')(d.x(d.n, d.t, 8 * d.m))[0],
+        'lstm_lengths': lambda d: nn.LSTM(d.m, d.k)(d.x(d.n, d.t, d.m), None, d.ids(d.t - 1, d.n) + 1)[0],
+        'lstm_test': _layer(lambda d: _testing(nn.LSTM(d.m, d.k, 2))),
+        'gru_test': _layer(lambda d: _testing(nn.GRU(d.m, d.k, 2, 'bidirect'))),
         'lstm_cell':
             lambda d: nn.LSTMCell(d.m, d.k)(d.x(d.n, d.m))[0],
         'gru_cell':
