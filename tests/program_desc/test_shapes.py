@@ -157,6 +157,24 @@ def test_two_inputs_that_an_op_adds_are_known_to_be_equal() -> None:
     assert shapes[0] == shapes[1] == shapes[2]
 
 
+@pytest.mark.parametrize('product', [
+    lambda x, y: paddle.matmul(x, y, transpose_y=True),
+    lambda x, y: paddle.matmul(paddle.reshape(x, [-1, 3, 2]), paddle.reshape(y, [-1, 2, 3]))
+])
+def test_two_inputs_that_a_product_broadcasts_are_known_to_be_equal(product: Any) -> None:
+    shapes = check(lambda: product(data('x', -1, 3, 8), data('y', -1, 3, 8)), *[{
+        'x': floats(n, 3, 8),
+        'y': floats(n, 3, 8)
+    } for n in (1, 2, 7)])
+    assert shapes[0] is not None and {s for d in shapes[0] for s in d.dims} == {'N'}
+
+
+def test_two_open_dims_of_which_a_product_is_taken_are_not_one() -> None:
+    shapes = check(lambda: paddle.reshape(data('x', -1, -1, 4), [-1, 2]), {'x': floats(3, 5, 4)},
+                   {'x': floats(7, 2, 4)})
+    assert shapes[0] is not None and len({s for d in shapes[0] for s in d.dims}) == 2
+
+
 def test_gradients_have_the_shapes_of_their_variables() -> None:
     with new_programs() as (main, _):
         train(paddle.mean(fc(fc(data('x', -1, 8), 8, 'relu'), 4)))

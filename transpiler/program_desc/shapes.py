@@ -65,7 +65,13 @@ def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
     base = prober.probe(seeds, rows, dict.fromkeys(symbols, _PROBE))
     while True:  # one dim less may show that two others are one
         doubled = {s: prober.probe(seeds, rows, _doubled(symbols, s)) for s in symbols}
-        merged = _same_dims(symbols, {s: p.failed - base.failed for s, p in doubled.items()})
+        groups = {
+            each: prober.probe(seeds, rows, {s: _PROBE * (1 + (s in each)) for s in symbols})
+            for each in _doubled_by_several(base, doubled)
+        }
+        merged = _same_dims(symbols, {
+            s: p.failed - base.failed for s, p in doubled.items()
+        }, [each for each, p in groups.items() if _is_maximum(each, base, doubled, p)])
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         rows = {table: merged[s] for table, s in rows.items()}
         if len(set(merged.values())) == len(symbols):
@@ -92,6 +98,36 @@ def _fit_all(declared: _Declared, base: _Probe, doubled: Mapping[str, _Probe],
             }, [(value, probe.shapes[key]) for value, probe in small])
         found[key] = fitted[seen]
     return found
+
+
+def _doubled_by_several(base: _Probe, doubled: Mapping[str, _Probe]) -> Set[Tuple[str, ...]]:
+    """Groups of symbols of which each one alone doubles some dim: it is their product, or the largest of them."""
+    if len(doubled) < 2:
+        return set()
+    return {
+        group for key in base.shapes for group in _doubling(key, base, doubled) if len(group) > 1
+    }
+
+
+def _doubling(key: VariableKey, base: _Probe, doubled: Mapping[str,
+                                                               _Probe]) -> List[Tuple[str, ...]]:
+    """For each dim of a variable, the symbols that double it."""
+    return [
+        tuple(s
+              for s, p in doubled.items()
+              if len(p.shapes[key]) > i and size > 0 and p.shapes[key][i] == 2 * size)
+        for i, size in enumerate(base.shapes[key])
+    ]
+
+
+def _is_maximum(group: Tuple[str, ...], base: _Probe, doubled: Mapping[str, _Probe],
+                together: _Probe) -> bool:
+    """Whether an op gives the largest of the dims of `group`, all of which are doubled in `together`, as one does that
+    broadcasts: they can only differ where one is 1."""
+    return any(group == found and together.shapes[key][i] == 2 * base.shapes[key][i]
+               for key in base.shapes
+               for i, found in enumerate(_doubling(key, base, doubled))
+               if len(together.shapes[key]) > i)
 
 
 def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
@@ -149,9 +185,9 @@ def _row_symbols(steps: List[List[_Step]]) -> Dict[str, str]:
     return found
 
 
-def _same_dims(symbols: Sequence[str],
-               failed: Mapping[str, FrozenSet[Tuple[int, int]]]) -> Dict[str, str]:
-    """A name for each symbol, the same for those that an op forces to be equal.
+def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int, int]]],
+               broadcast: Sequence[Tuple[str, ...]]) -> Dict[str, str]:
+    """A name for each symbol, the same for those that an op forces to be equal, or broadcasts.
 
     An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
     dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
@@ -162,7 +198,7 @@ def _same_dims(symbols: Sequence[str],
     for symbol, ops in failed.items():
         for op in ops:
             by_op.setdefault(op, []).append(symbol)
-    for tied in by_op.values():
+    for tied in [*by_op.values(), *broadcast]:
         networkx.add_path(graph, tied)
     groups = sorted(map(sorted, networkx.connected_components(graph)), key=lambda g: (-len(g), g))
     names: Dict[str, str] = {}
