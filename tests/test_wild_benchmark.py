@@ -39,10 +39,11 @@ def processes() -> Processes:
     return Processes({'PYTHONHASHSEED': '0', **Spec('').environment()})
 
 
-@pytest.mark.parametrize('name', ['gan', 'save and load', 'train and evaluate'])
+@pytest.mark.parametrize('group, name', [('updates', 'gan'), ('updates', 'save and load'),
+                                         ('layers', 'conv3d')])
 def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
-        name: str, processes: Processes) -> None:
-    row = command.row(processes, 'updates', name)
+        group: str, name: str, processes: Processes) -> None:
+    row = command.row(processes, group, name)
     assert row.failure is None and row.faults() == []
     assert row.optimized is not None and len(set(row.optimized.fetched)) > 1
 

@@ -93,7 +93,7 @@ def conv3d() -> Script:
 
 def spatial_transformer() -> Script:
     """A sampling grid that is learnt."""
-    with writing() as draft:
+    with writing(static_batch=True) as draft:
         # Paddle's kernel crashes where what is sampled needs no gradient.
         hidden = nn.Conv2D(3, 16, 3, padding=1)(_image(draft))
         theta = static.nn.fc(F.adaptive_avg_pool2d(hidden, 4), 6).reshape([-1, 2, 3])

@@ -30,9 +30,11 @@ class Script:
     foreseeable: bool = True
 
 
-def writing(batch: int = BATCH, trip_count: Optional[TripCount] = None) -> Any:
+def writing(batch: int = BATCH,
+            trip_count: Optional[TripCount] = None,
+            static_batch: bool = False) -> Any:
     """A draft of one program."""
-    return drafting(Options(batch_size=batch), batch, trip_count)
+    return drafting(Options(batch_size=batch, static_batch=static_batch), batch, trip_count)
 
 
 def trained(draft: Draft, loss: Any, optimizer: Any = None, *also: Any) -> Script:

@@ -13,6 +13,8 @@ from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, SURE, Sequences
 
 _WORTH_A_CHANGE = 1.02
+# What more than the untouched program is taken for nothing: the names of an order, of releases.
+_NOTHING = 1.001
 # A share of the step's time that releases may take which only keep a late collector from mattering.
 _MOST_FOR_RELEASES = 0.02
 # What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
@@ -52,10 +54,17 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
+                _needs_no_more(candidate, best) and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes and
             (budget is None or candidate.sure_bytes <= max(budget, best.sure_bytes))):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
+
+
+def _needs_no_more(candidate: Plan, best: Plan) -> bool:
+    """Whether `candidate` needs hardly more than `best` with what kernels allocate, and no more than the untouched program."""
+    allowed = min(best.needed_bytes * _WORTH_A_CHANGE, best.needed_before * _NOTHING)
+    return candidate.needed_bytes <= max(best.needed_bytes, allowed)
 
 
 def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
@@ -86,6 +95,7 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
     added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
     allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
     if (added <= allowed and candidate.after.peak_bytes <= otherwise.after.peak_bytes and
+            candidate.needed_bytes <= otherwise.needed_bytes and
             candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes):
         return replace(candidate, held=otherwise.held | {0})
     return otherwise

@@ -68,6 +68,11 @@ class Plan:
         return sum(v.size.evaluate(dims) for v in self.graph.values if v.copied_out and v.size)
 
     @cached_property
+    def needed_before(self) -> int:
+        """The same of the original."""
+        return peak_with_workspaces(self.original, self.before)
+
+    @cached_property
     def timely_bytes(self) -> int:
         """The same, with all the small values that a late collector may still hold: what stays when the rest is released."""
         return self.needed_bytes + left_to_collector(self.graph, self.after)
