@@ -325,7 +325,8 @@ class _Run:
     def _merge(self, region: Region, trip: Cells, cells: Cells) -> bool:
         """Adds to `cells` what one trip of `region` left; whether that was anything new."""
         changed = False
-        for storage, definitions in trip.items():
+        written = [(s, d) for s, d in trip.items() if cells.get(s) is not d]
+        for storage, definitions in written:
             before = cells.get(storage)
             if before is None:
                 owner = self._graph.values[storage]
@@ -340,9 +341,13 @@ class _Run:
         if region.kind is not RegionKind.LOOP_GRADIENT or region.forward < 0:
             return cells
         mark = ('final', self._origins[self._graph.regions[region.forward].op])
+        marked = {s: d for s, d in cells.items() if any(each[:2] == mark for each in d)}
         return {
-            storage: frozenset(d[2:] if d[:2] == mark else d for d in definitions)
-            for storage, definitions in cells.items()
+            **cells,
+            **{
+                storage: frozenset(d[2:] if d[:2] == mark else d for d in definitions) for storage, definitions in marked.items(
+                )
+            }
         }
 
     def _may_write(self, cells: Cells, value: int, definition: Definition) -> None:

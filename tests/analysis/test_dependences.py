@@ -8,7 +8,8 @@ import pytest
 
 from tests.graphs import Draft, generated
 from tests.orders import random_order, reordered
-from transpiler.analysis.dependences import accesses, ancestors, dependences
+from transpiler.analysis.accesses import Accesses
+from transpiler.analysis.dependences import ancestors, dependences
 from transpiler.ir import Graph, RegionKind
 from transpiler.verify import verify
 
@@ -80,7 +81,7 @@ def test_an_op_with_a_region_stands_for_what_its_ops_touch_outside() -> None:
     draft.op('op', 't', 'b', region=inner)
     draft.op('op', 'b', 'c')  # 2
     draft.op('fill', '', 'd')  # 3 is free
-    reads, writes = accesses(draft.graph, loop)
+    reads, writes = Accesses(draft.graph).of(loop)
     assert reads == {draft.id('a')} and writes == {draft.id('b')}
     assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 

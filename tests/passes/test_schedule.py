@@ -166,7 +166,7 @@ def test_parts_of_a_sum_are_made_right_before_it() -> None:
 
 def _held(graph: Graph, model: RuntimeModel) -> FrozenSet[int]:
     """The regions to hold of a graph whose order is the given one."""
-    return regions_to_hold(graph, graph, model, {}, Timeline(graph, model, {}).peak_bytes)
+    return regions_to_hold(graph, graph, Timeline(graph, model, {}))
 
 
 def test_only_orders_that_matter_are_held() -> None:

@@ -51,12 +51,11 @@ class ControlFlowGraph:
 
     def carried(self) -> FrozenSet[int]:
         """Values of inner regions that are read before they are written there: they outlive a trip."""
-        found = set()
-        for region, node in self.entry_of.items():
-            if region:
-                found.update(
-                    v for v in self.live_in(node) if self._graph.values[v].region == region)
-        return frozenset(found)
+        own: Dict[int, List[int]] = {}
+        for value in self._graph.values:
+            own.setdefault(value.region, []).append(value.id)
+        return frozenset(v for region, node in self.entry_of.items() if region
+                         for v in _members(self._live_in[node] & _mask(own.get(region, ()))))
 
     def _add(self, op: int, uses: Iterable[int], defs: Iterable[int],
              after: Iterable[int] = ()) -> int:
@@ -120,4 +119,6 @@ def _mask(values: Iterable[int]) -> int:
 
 
 def _members(mask: int) -> FrozenSet[int]:
+    if not mask:
+        return frozenset()
     return frozenset(i for i, bit in enumerate(bin(mask)[:1:-1]) if bit == '1')

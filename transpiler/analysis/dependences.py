@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Set
 
-from transpiler.ir import SHARE, Graph, Op, RegionKind
+from transpiler.analysis.accesses import Accesses
+from transpiler.ir import SHARE, Graph, Op
 
 # These make two names share memory without saying so to the executor, which tracks names: an order that respects all
 # names may still be wrong, so regions that contain one keep theirs.
@@ -35,8 +36,8 @@ class Dependences:
         return all(position[p] < position[i] for i, ps in enumerate(self.before) for p in ps)
 
 
-def dependences(graph: Graph, region: int) -> Dependences:
-    """The dependences among the ops of `region`.
+def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) -> Dependences:
+    """The dependences among the ops of `region`; `accesses` are those of `graph`, in whatever order.
 
     - by storage: a read stays behind the write before it, a write behind the reads and the write before it. A read of
       the shape alone is a read: the writer after it may change the shape;
@@ -49,37 +50,8 @@ def dependences(graph: Graph, region: int) -> Dependences:
     ops = list(graph.regions[region].ops)
     if any(graph.ops[op].kind in _ALIASING for op in ops):
         return Dependences(ops, [[i - 1] if i else [] for i in range(len(ops))])
-    return Dependences(ops, _Hazards(graph).before([graph.ops[op] for op in ops]))
-
-
-def accesses(graph: Graph, op: Op) -> Tuple[Set[int], Set[int]]:
-    """Storages that `op` reads, and storages that it writes, those of its nested ops outside its regions included."""
-    reads = {graph.values[v].storage for v in op.reads()}
-    writes = {graph.values[v].storage for v in op.writes()}
-    if not op.regions:
-        return reads, writes
-    inside = _regions_inside(graph, op)
-    for region in map(graph.regions.__getitem__, inside):
-        reads.update(graph.values[outer].storage for outer, _ in region.arguments)
-        writes.update(graph.values[outer].storage for _, outer in region.results)
-        if region.forward >= 0:
-            writes.update(graph.values[v].storage
-                          for other in graph.walk(region.forward)
-                          for v in other.writes()
-                          if graph.values[v].region not in inside)
-    for inner in graph.inside(op):
-        opaque = graph.regions[inner.region].kind is RegionKind.OPAQUE or not inner.facts.known
-        for values, found in ((inner.reads(), writes if opaque else reads), (inner.writes(),
-                                                                             writes)):
-            found.update(
-                graph.values[v].storage for v in values if graph.values[v].region not in inside)
-    return reads, writes
-
-
-def is_ordered(graph: Graph, op: Op) -> bool:
-    """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
-    return op.facts.ordered or (bool(op.regions) and
-                                any(inner.facts.ordered for inner in graph.inside(op)))
+    hazards = _Hazards(graph, accesses or Accesses(graph))
+    return Dependences(ops, hazards.before([graph.ops[op] for op in ops]))
 
 
 def successors(before: List[List[int]]) -> List[List[int]]:
@@ -104,8 +76,9 @@ def ancestors(before: List[List[int]]) -> List[int]:
 class _Hazards:
     """One walk over the ops of a region in the given order."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, accesses: Accesses) -> None:
         self._graph = graph
+        self._accesses = accesses
         self._writer: Dict[int, int] = {}  # storage -> the last op that wrote it
         self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
 
@@ -116,7 +89,7 @@ class _Hazards:
         for i, op in enumerate(ops):
             earlier = self._by_storage(i, op)
             earlier.update(self._forward_ops(op, index))
-            if is_ordered(self._graph, op):
+            if self._accesses.is_ordered(op):
                 earlier.add(last_ordered)
                 last_ordered = i
             earlier.add(last_unknown)
@@ -128,7 +101,7 @@ class _Hazards:
         return found
 
     def _by_storage(self, i: int, op: Op) -> Set[int]:
-        reads, writes = accesses(self._graph, op)
+        reads, writes = self._accesses.of(op)
         earlier = {self._writer.get(s, -1) for s in reads | writes}
         for storage in writes:
             earlier.update(self._readers.pop(storage, ()))
@@ -142,18 +115,3 @@ class _Hazards:
             forward = self._graph.regions[region].forward
             if forward >= 0:
                 yield index.get(self._graph.regions[forward].op, -1)
-
-
-def _regions_inside(graph: Graph, op: Op) -> FrozenSet[int]:
-    """Regions nested in `op`, at any depth, and the forward regions whose scope they continue."""
-    found: Set[int] = set()
-    pending = list(op.regions)
-    while pending:
-        region = pending.pop()
-        if region in found:
-            continue
-        found.add(region)
-        if graph.regions[region].forward >= 0:
-            found.add(graph.regions[region].forward)
-        pending += [r for inner in graph.region_ops(region) for r in inner.regions]
-    return frozenset(found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+from functools import cached_property
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.positions import Positions
@@ -57,9 +59,9 @@ class Lifetimes:
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
-        self._share_in_place()
+        self._share_in_place(graph.regions)
         if model is RuntimeModel.RETAINING:
-            self._hold_to_the_end()
+            self._hold_to_the_end(graph.regions)
 
     def _collect(self) -> None:
         values, emptied = self._graph.values, self._emptied
@@ -79,11 +81,58 @@ class Lifetimes:
             for outer, inner in region.arguments:
                 if region.kind is RegionKind.LOOP:
                     self._copy_in(region.id, inner)
-            for inner, _ in region.results:
-                self._extend_over_region(inner, from_start=False)
-        for value in self._graph.values:
-            if value.fed or value.fetched:
-                self._extend_over_region(value.id, from_start=value.fed)
+        for value, from_start in self._ends():
+            self._extend_over_region(value, from_start)
+
+    def _ends(self) -> Iterator[Tuple[int, bool]]:
+        """Values that are there at the end of their region, and whether they are at its start."""
+        yield from ((inner, False) for region in self._graph.regions for inner, _ in region.results)
+        yield from ((v.id, v.fed) for v in self._graph.values if v.fed or v.fetched)
+
+    @cached_property
+    def _ends_by_home(self) -> Dict[int, List[Tuple[int, bool]]]:
+        found: Dict[int, List[Tuple[int, bool]]] = {}
+        for value, from_start in self._ends():
+            found.setdefault(self._graph.values[value].region, []).append((value, from_start))
+        return found
+
+    def reordered(self, graph: Graph, region: int) -> Lifetimes:
+        """The same for `graph`, in which the ops of `region` stand in another order: what other regions own lives from
+        where to where it did."""
+        self._touches_by_home, self._ends_by_home  # found once, for all orders
+        found = copy.copy(self)
+        found._graph = graph
+        found._positions = self._positions.reordered(graph, region)
+        found.position = found._positions.of
+        found.by_region = {**self.by_region, region: {}}
+        found.shared = []
+        facts = graph.regions[region]
+        for op, value in self.touches(region):
+            found._touch(op, value)
+        for _, inner in facts.arguments if facts.kind is RegionKind.LOOP else ():
+            found._copy_in(region, inner)
+        for value, from_start in self._ends_by_home.get(region, ()):
+            found._extend_over_region(value, from_start)
+        found._share_in_place((facts,))
+        if self.model is RuntimeModel.RETAINING:
+            found._hold_to_the_end((facts,))
+        return found
+
+    def touches(self, home: int) -> Sequence[Tuple[Op, int]]:
+        """(op, value) wherever an op, of any region, keeps the storage of a value of region `home` alive."""
+        return self._touches_by_home.get(home, ())
+
+    @cached_property
+    def _touches_by_home(self) -> Dict[int, List[Tuple[Op, int]]]:
+        found: Dict[int, List[Tuple[Op, int]]] = {}
+        for op in self._graph.walk():
+            for value in self._touched(op):
+                found.setdefault(self._graph.values[value].region, []).append((op, value))
+        return found
+
+    def seen_from(self, op: Op, home: int) -> Tuple[int, bool]:
+        """See `Positions`."""
+        return self._positions.seen_from(op, home)
 
     def _touched(self, op: Op) -> Tuple[int, ...]:
         """Values that keep their storage alive at `op`."""
@@ -146,13 +195,13 @@ class Lifetimes:
             lifetime.first = 0 if from_start else lifetime.first
             lifetime.last = max(lifetime.last, end)
 
-    def _share_in_place(self) -> None:
+    def _share_in_place(self, regions: Sequence[Region]) -> None:
         """Merges the lifetimes that one allocation serves, because an op works in place.
 
         Paddle's executor does so in the main block, for a result whose name is new at the op and an operand
         whose name is not used again (`buffer_shared_inplace_pass`); in inner blocks it does not.
         """
-        for region in self._graph.regions:
+        for region in regions:
             if self._shares_in(region.id) or self._has_share_ops(region):
                 self._share_in_region(region.ops, self.by_region[region.id])
 
@@ -212,13 +261,13 @@ class Lifetimes:
         value = self._graph.values[storage]
         return value.fed or value.fetched or value.persistable or storage in self._aliased
 
-    def _hold_to_the_end(self) -> None:
+    def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
         """And in the main region from the start: what a run left there is what the next begins with."""
         released = {
             self._graph.values[v].storage for op in self._graph.walk() if op.kind == RELEASE
             for v in op.writes()
         }
-        for region in self._graph.regions:
+        for region in regions:
             end = len(region.ops) - 1
             for lifetime in self.by_region[region.id].values():
                 if released.issuperset(lifetime.storages):

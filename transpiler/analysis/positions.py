@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
@@ -14,6 +15,20 @@ class Positions:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.of: Dict[int, int] = {op: i for r in graph.regions for i, op in enumerate(r.ops)}
+        self._around: Dict[Tuple[int, int], Tuple[int, bool]] = {}  # by region within, and home
+
+    def reordered(self, graph: Graph, region: int) -> Positions:
+        """The same for `graph`, in which the ops of `region` stand in another order."""
+        found = copy.copy(self)
+        found._graph = graph
+        found.of = {**self.of, **{op: i for i, op in enumerate(graph.regions[region].ops)}}
+        found._around = {}
+        return found
+
+    def update(self, region: int) -> None:
+        """After ops were added to `region`, or moved there."""
+        self.of.update((op, i) for i, op in enumerate(self._graph.regions[region].ops))
+        self._around.clear()
 
     def seen_from(self, op: Op, home: int) -> Tuple[int, bool]:
         """Position in region `home` of `op`, or of the op of `home` that contains it.
@@ -21,15 +36,23 @@ class Positions:
         Returns the end of `home`, and True, for an op of a gradient region that continues the scope of
         `home`: it runs after the trip, on what the trip left behind. (-1, False) if `op` is outside.
         """
-        region, inner = op.region, op.id
-        while region != home:
+        if op.region == home:
+            return self.of[op.id], False
+        key = op.region, home
+        if key not in self._around:
+            self._around[key] = self._find_around(*key)
+        return self._around[key]
+
+    def _find_around(self, region: int, home: int) -> Tuple[int, bool]:
+        while True:
             facts = self._graph.regions[region]
             if facts.forward == home:
                 return len(self._graph.regions[home].ops) - 1, True
             if facts.parent < 0:
                 return -1, False
-            region, inner = facts.parent, facts.op
-        return self.of[inner], False
+            if facts.parent == home:
+                return self.of[facts.op], False
+            region = facts.parent
 
 
 @dataclass

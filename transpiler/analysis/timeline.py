@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple, Union)
 
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
@@ -30,9 +32,25 @@ class Resident:
 _Missing = Tuple[FrozenSet[int], int]
 
 
+class _Left(NamedTuple):
+    """Scopes of a loop or branch that the op that runs it leaves behind: positions from which on and until when."""
+
+    start: int
+    region: Region
+    until: int
+    amount: Size
+
+
 class Point(NamedTuple):
     op: int
     bytes: int
+
+
+class _Entry(NamedTuple):
+    """A region begins, and finds `base` bytes."""
+
+    region: Region
+    base: int
 
 
 class Timeline:
@@ -53,8 +71,14 @@ class Timeline:
         self.lifetimes = Lifetimes(graph, model)
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._kept: Dict[int, int] = {}
+        self._kept_sizes: Dict[int, Size] = {}  # by region, as are these
+        self._left: Dict[int, List[_Left]] = {}
+        self._collected: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
-        self.points: List[Point] = list(self._run(graph.regions[0], 0))
+        self.points: List[Point] = []
+        self._bases: Dict[int, int] = {}  # bytes that a region finds
+        self._peaks: Dict[int, int] = {}  # and the most there is while it runs
+        self._run(graph.regions[0], 0, self.points)
         self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
 
     @property
@@ -71,13 +95,15 @@ class Timeline:
         """The peak of `lagging_points`."""
         return max((point.bytes for point in self.lagging_points()), default=0)
 
-    def lagging_points(self) -> Iterator[Point]:
+    def lagging_points(self) -> List[Point]:
         """As `points`, if each storage is freed late.
 
         Paddle's collector frees in a thread of its own: the next ops may allocate before that. A storage whose next
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        return self._run(self._graph.regions[0], 0, lags=True)
+        points: List[Point] = []
+        self._run(self._graph.regions[0], 0, points, lags=True)
+        return points
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
@@ -89,9 +115,12 @@ class Timeline:
         return sorted(found, key=lambda r: -self.evaluate(r.size) * self.evaluate(r.count))
 
     def kept_per_trip(self, region: int) -> Size:
-        """Bytes that one trip of `region` leaves behind for the gradient."""
-        return Size.total(
-            r.size * r.count for r in self._kept_residents(self._graph.regions[region]))
+        """Bytes that one trip of `region` leaves behind for the gradient, the scopes that inner loops leave in it included."""
+        if region not in self._kept_sizes:
+            own = [l.size for l in self.lifetimes.by_region[region].values() if l.kept]
+            inside = [amount for *_, amount in self._scopes_left_for_good(region)]
+            self._kept_sizes[region] = Size.total([*own, *inside])
+        return self._kept_sizes[region]
 
     def evaluate(self, size: Size) -> int:
         """Bytes, or a count, for the concrete dims of this timeline."""
@@ -116,7 +145,19 @@ class Timeline:
     def _earlier_trips(self, region: Region) -> int:
         return max(0, self.evaluate(region.trips) - 1)
 
-    def _run(self, region: Region, base: int, lags: bool = False) -> Iterator[Point]:
+    def _run(self, region: Region, base: int, points: List[Point], lags: bool = False) -> None:
+        """Adds to `points` those of `region`, above `base` bytes."""
+        first = len(points)
+        for step in self._steps(region, base, lags):
+            if isinstance(step, Point):
+                points.append(step)
+            else:
+                self._run(*step, points, lags)
+        if not lags:
+            self._bases[region.id] = base
+            self._peaks[region.id] = max((p.bytes for p in points[first:]), default=base)
+
+    def _steps(self, region: Region, base: int, lags: bool) -> Iterator[Union[Point, _Entry]]:
         starts, ends = self._events(region, ops_late(region) if lags else 0)
         live = base
         for at, op in enumerate(self._graph.region_ops(region.id)):
@@ -127,12 +168,27 @@ class Timeline:
                 continue
             yield Point(op.id, live + self.while_handing_out(op))
             for inner in map(self._graph.regions.__getitem__, op.regions):
-                base = live + self.around_a_trip(inner)
+                found = live + self.around_a_trip(inner)
                 if lags:
-                    base += min(self._earlier_trips(inner), _TRIPS_LATE) * self._collected_in(inner)
-                yield from self._run(inner, base, lags)
+                    found += min(self._earlier_trips(inner),
+                                 _TRIPS_LATE) * self._collected_in(inner)
+                yield _Entry(inner, found)
             live -= ends[at]
             live += self._left_behind(op.regions)
+
+    def peak_within(self, region: int, ops: Sequence[int]) -> int:
+        """The most that exists while `region` runs, if its ops stood in the order of `ops`: what runs inside them, and around
+        it, stays as it is."""
+        regions = list(self._graph.regions)
+        regions[region] = replace(regions[region], ops=list(ops))
+        other = copy.copy(self)
+        other._graph = Graph(self._graph.values, self._graph.ops, regions)
+        other.lifetimes = self.lifetimes.reordered(other._graph, region)
+        other._left = {}
+        base = self._bases[region]
+        return max(step.bytes if isinstance(step, Point) else step.base +
+                   self._peaks[step.region.id] - self._bases[step.region.id]
+                   for step in other._steps(regions[region], base, lags=False))
 
     def _handed_out(self, op: Op) -> Iterator[Resident]:
         """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of
@@ -218,13 +274,18 @@ class Timeline:
             starts[lifetime.first] += size
             prompt = self._graph.ops[region.ops[lifetime.last]].kind == RELEASE
             ends[lifetime.last + (0 if prompt else lag)] += size
-        for _, _, until, amount in self._scopes_left_in(region):
-            if until < len(ends):
-                ends[until] += self.evaluate(amount)
+        for left in self._scopes_left_in(region):
+            if left.until < len(ends):
+                ends[left.until] += self.evaluate(left.amount)
         return starts, ends
 
     def _collected_in(self, region: Region) -> int:
         """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees."""
+        if region.id not in self._collected:
+            self._collected[region.id] = self._find_collected(region)
+        return self._collected[region.id]
+
+    def _find_collected(self, region: Region) -> int:
         handed_out = {self._graph.values[v].storage for v, _ in region.results}
         own = 0 if region.frees_at_once else sum(
             self.evaluate(lifetime.size)
@@ -245,24 +306,37 @@ class Timeline:
             self._kept[region.id] = self.evaluate(self.kept_per_trip(region.id))
         return self._kept[region.id]
 
-    def _scopes_left_in(self, region: Region) -> Iterator[Tuple[int, Region, int, Size]]:
-        """(from, inner region, until, bytes) of the scopes that ops of `region` leave behind."""
+    def _scopes_left_in(self, region: Region) -> List[_Left]:
+        """What ops of `region` leave behind."""
+        found = self._left.get(region.id)
+        if found is None:
+            found = self._left[region.id] = list(self._find_scopes_left(region))
+        return found
+
+    def _find_scopes_left(self, region: Region) -> Iterator[_Left]:
         for at, op in enumerate(self._graph.region_ops(region.id)):
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 if inner.keeps_scopes:
                     gradient = self._gradient_op.get(inner.id, -1)
                     here = gradient >= 0 and self._graph.ops[gradient].region == region.id
                     until = self.lifetimes.position[gradient] if here else len(region.ops)
-                    yield at, inner, until, inner.trips * self.kept_per_trip(inner.id)
+                    yield _Left(at, inner, until, inner.trips * self.kept_per_trip(inner.id))
+
+    def _scopes_left_for_good(self, region: int) -> Iterator[_Left]:
+        """Those that nobody in the region takes away."""
+        facts = self._graph.regions[region]
+        return (l for l in self._scopes_left_in(facts) if l.until >= len(facts.ops))
 
     def _kept_residents(self, region: Region) -> Iterator[Resident]:
         """What a trip of `region` leaves behind, the scopes that inner loops leave in it included."""
-        for storage, lifetime in self.lifetimes.by_region[region.id].items():
-            if lifetime.kept:
-                yield Resident(storage, lifetime.size, ONE)
-        for _, inner, until, _ in self._scopes_left_in(region):
-            if until >= len(region.ops):
-                yield from _times(self._kept_residents(inner), inner.trips)
+        pending = [(region, ONE)]
+        while pending:
+            around, count = pending.pop()
+            for storage, lifetime in self.lifetimes.by_region[around.id].items():
+                if lifetime.kept:
+                    yield Resident(storage, lifetime.size, count)
+            pending += [(left.region, count * left.region.trips)
+                        for left in self._scopes_left_for_good(around.id)]
 
     def _residents(self, op: int) -> Iterator[Resident]:
         yield from self._handed_out(self._graph.ops[op])
@@ -274,9 +348,9 @@ class Timeline:
             for storage, lifetime in self.lifetimes.by_region[region.id].items():
                 if lifetime.first <= at <= lifetime.last and storage not in absent:
                     yield Resident(storage, lifetime.size, ONE)
-            for start, inner, until, _ in self._scopes_left_in(region):
-                if start < at <= until:
-                    yield from self._trips_left(inner, gone.get(inner.id, 0))
+            for left in self._scopes_left_in(region):
+                if left.start < at <= left.until:
+                    yield from self._trips_left(left.region, gone.get(left.region.id, 0))
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
                 yield from self._left_by_earlier_trips(region)
             inside, op = region, region.op

@@ -261,12 +261,18 @@ class Graph:
 
     def walk(self, region: int = 0) -> Iterator[Op]:
         """All ops in program order, each before the ops of its regions."""
-        ops = self.ops
-        for index in self.regions[region].ops:
-            op = ops[index]
-            yield op
-            for inner in op.regions:
-                yield from self.walk(inner)
+        ops, regions = self.ops, self.regions
+        pending = [iter(regions[region].ops)
+                  ]  # as deep as regions are nested, which is deeper than calls may be
+        while pending:
+            for index in pending[-1]:
+                op = ops[index]
+                yield op
+                if op.regions:
+                    pending += [iter(regions[inner].ops) for inner in reversed(op.regions)]
+                    break
+            else:
+                pending.pop()
 
     def inside(self, op: Op) -> Iterator[Op]:
         """The ops nested in `op`, at any depth."""

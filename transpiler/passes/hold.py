@@ -7,8 +7,9 @@ have gained by running side by side, so only regions are held where another orde
 from __future__ import annotations
 
 from collections import deque
-from typing import Dict, FrozenSet, Iterable, List, Mapping
+from typing import FrozenSet, Iterable, List
 
+from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.dependences import Dependences, dependences
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
@@ -18,18 +19,19 @@ from transpiler.ir import Graph
 _TOLERANCE = 1.01
 
 
-def regions_to_hold(original: Graph, planned: Graph, model: RuntimeModel, dims: Mapping[str, int],
-                    peak: int) -> FrozenSet[int]:
+def regions_to_hold(original: Graph, planned: Graph, timeline: Timeline) -> FrozenSet[int]:
     """Regions whose planned order is another than the original, or hoisting would raise the peak of all.
 
-    `peak` is that of the planned graph, in bytes. A runtime that retains everything needs the same in every order.
+    `timeline` is of the planned graph. A runtime that retains everything needs the same in every order.
     """
-    if model is not RuntimeModel.COLLECTING:
+    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
         return frozenset()
-    limit = peak * _TOLERANCE
+    limit = timeline.peak_bytes * _TOLERANCE
+    accesses = Accesses(planned)
     held = {r.id for r in planned.regions if was_moved(original, planned, r.id)}
     for region in planned.regions:
-        if region.id not in held and _hoisted_peak(planned, region.id, model, dims) > limit:
+        if region.id not in held and _hoisted_peak(dependences(planned, region.id, accesses),
+                                                   region.id, timeline) > limit:
             held.add(region.id)
     return frozenset(held)
 
@@ -56,12 +58,7 @@ def hoisted_orders(found: Dependences) -> Iterable[List[int]]:
         yield order
 
 
-def _hoisted_peak(graph: Graph, region: int, model: RuntimeModel, dims: Mapping[str, int]) -> int:
-    found = dependences(graph, region)
-    peaks: Dict[int, int] = {0: 0}
-    for number, order in enumerate(hoisted_orders(found), 1):
-        if order != sorted(order):
-            other = graph.copy()
-            other.regions[region].ops = [found.ops[i] for i in order]
-            peaks[number] = Timeline(other, model, dims).peak_bytes
-    return max(peaks.values())
+def _hoisted_peak(found: Dependences, region: int, timeline: Timeline) -> int:
+    orders = (order for order in hoisted_orders(found) if order != sorted(order))
+    return max((timeline.peak_within(region, [found.ops[i] for i in order]) for order in orders),
+               default=0)

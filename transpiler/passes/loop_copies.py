@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Dict, Iterable, List, Set
 
 from transpiler.analysis.positions import Positions
+from transpiler.analysis.writers import Writers
 from transpiler.ir import UNCOPIED, Graph, OpFacts, Region, RegionKind
 from transpiler.passes.context import PassContext
 
@@ -20,10 +21,10 @@ def drop_invariant_copies(graph: Graph, context: PassContext) -> Graph:
     Paddle's while op copies each input that is no parameter into each trip's scope, unless some op of the body names it
     as input and output. A sequence that is read step by step is so copied as often as it is long.
     """
-    positions = Positions(graph)
+    writers = Writers(graph)
     for region in _training_loops(graph):  # outer loops come first
         for outer, copy in region.arguments:
-            if is_stable(graph, positions, outer, region):
+            if is_stable(graph, writers, outer, region):
                 _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
                 context.saved_seconds += _copying_seconds(graph, region, outer, context)
     return graph
@@ -69,27 +70,25 @@ def _readers(graph: Graph, values: Iterable[int]) -> Dict[int, Set[int]]:
     return found
 
 
-def is_stable(graph: Graph, positions: Positions, value: int, loop: Region) -> bool:
+def is_stable(graph: Graph, writers: Writers, value: int, loop: Region) -> bool:
     """Whether the loop's gradient finds in `value` what the loop did, in each trip of all loops around.
 
     Induction outwards: nobody in the loop writes it; then the scope around the loop either owns the value, and
     nobody there writes it after the loop (before its gradient), or holds a copy of it, or itself runs in a
     region for which the same is true.
     """
-    if _writes_inside(graph, loop.id, value):
-        return False
-    around = graph.regions[loop.parent]
     storage = graph.values[value].storage
-    if graph.values[value].region == around.id:
-        start = positions.of[loop.op]
-        end = _gradient_position(graph, positions, loop, around)
-        later = around.ops[start + 1:end]
-        return not any(_writes(graph, op, storage) for op in later)
-    if _writes_inside(graph, around.id, value):
-        return False
-    if any(outer == value for outer, _ in around.arguments):
-        return True
-    return is_stable(graph, positions, value, around)
+    while storage not in writers.inside(loop.id):
+        around = graph.regions[loop.parent]
+        if graph.values[value].region == around.id:
+            start = writers.positions.of[loop.op]
+            end = _gradient_position(graph, writers.positions, loop, around)
+            return not writers.written(storage, around.ops[start + 1:end])
+        if storage not in writers.inside(around.id) and any(
+                outer == value for outer, _ in around.arguments):
+            return True
+        loop = around
+    return False
 
 
 def _gradient_position(graph: Graph, positions: Positions, loop: Region, around: Region) -> int:
@@ -98,17 +97,6 @@ def _gradient_position(graph: Graph, positions: Positions, loop: Region, around:
         if region.forward == loop.id and graph.ops[region.op].region == around.id:
             return positions.of[region.op]
     return len(around.ops)
-
-
-def _writes(graph: Graph, op_id: int, storage: int) -> bool:
-    op = graph.ops[op_id]
-    nested = (v for inner in graph.inside(op) for v in inner.writes())
-    return any(graph.values[v].storage == storage for v in (*op.writes(), *nested))
-
-
-def _writes_inside(graph: Graph, region: int, value: int) -> bool:
-    storage = graph.values[value].storage
-    return any(graph.values[v].storage == storage for op in graph.walk(region) for v in op.writes())
 
 
 def seen_by_gradient(graph: Graph, value: int, loop: Region) -> int:

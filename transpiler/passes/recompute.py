@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
+from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.inner_remat.cut import RATES, choose, cut, extra_seconds, kept_bytes
+from transpiler.passes.inner_remat.cut import RATES, choose, cuts, extra_seconds, kept_bytes
 from transpiler.passes.inner_remat.problem import InnerProblem, drop_shape_readers, inner_problem
 from transpiler.passes.inner_remat.rewrite import Rebuilder
 
@@ -81,16 +82,18 @@ def _recompute_within(graph: Graph,
                       context: PassContext,
                       limits: _Limits,
                       spare: float = 0.0) -> Graph:
+    writers = Writers(graph)
     for region, limit in limits:
         gradient = graph.regions[region]
         drop_shape_readers(graph, gradient)
-        problem = inner_problem(graph, gradient, context)
+        problem = inner_problem(graph, gradient, context, writers)
         rebuilt = choose(problem, limit + spare)
         spent = extra_seconds(problem, rebuilt)
         context.spent_seconds += spent
         spare = max(0.0, limit + spare - spent)
         if rebuilt:
             Rebuilder(graph, problem, rebuilt).run()
+            writers.update(region)
     return graph
 
 
@@ -109,13 +112,13 @@ class _Rung:
 def _rungs(graph: Graph, context: PassContext) -> List[_Rung]:
     """All regions at one exchange rate, which falls, from that at which nothing is rebuilt."""
     graph = graph.copy()
-    problems = []
+    problems, writers = [], Writers(graph)
     for gradient in _gradient_regions(graph):
         drop_shape_readers(graph, gradient)
-        problems.append(inner_problem(graph, gradient, context))
+        problems.append(inner_problem(graph, gradient, context, writers))
     found = [_rung((problem, frozenset()) for problem in problems)]
-    for rate in reversed(RATES):
-        rung = _rung((problem, cut(problem, rate)) for problem in problems)
+    for chosen in zip(*(cuts(problem, RATES[::-1]) for problem in problems)):
+        rung = _rung(zip(problems, chosen))
         if rung != found[-1]:
             found.append(rung)
     return found

@@ -7,8 +7,9 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
@@ -46,11 +47,23 @@ def best_order(problem: Problem,
     """The order that needs least; the given one unless another is strictly better."""
     order = list(range(len(problem)))
     best = Choice(order, 'given', judge(problem, order))
+    if best.peak <= _least_bytes(problem):
+        return best
     judged = {tuple(order)}
     for name, heuristic in candidates.items():
         best = _better(problem, best, heuristic(problem), name, judge, judged)
     return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)
+
+
+def _least_bytes(problem: Problem) -> int:
+    """No order needs less than its largest op does: all that this touches, and what it hands on in place only once."""
+    return max(
+        (sum(problem.sizes[cell]
+             for cell in touched) + transient - sum(problem.sizes[result]
+                                                    for _, result in pairs)
+         for touched, transient, pairs in zip(problem.touches, problem.transient, problem.pairs)),
+        default=0)
 
 
 def _better(problem: Problem, best: Choice, order: Order, name: str, judge: Judge,
@@ -73,10 +86,11 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
     they need once reuse has assigned them.
     """
     peaks: Dict[int, int] = {}
+    accesses = Accesses(graph)
     for region in _inner_first(graph):
         holds = context.model is RuntimeModel.RETAINING and region != 0
         judge = storage_bytes if holds else peak_bytes
-        problem = _problem(graph, context, region, peaks)
+        problem = _problem(graph, context, region, peaks, accesses)
         given = graph.regions[region].ops
         peaks[region] = judge(problem, range(len(given)))
         choice = best_order(problem, judge=judge)
@@ -106,10 +120,13 @@ def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def _problem(graph: Graph, context: PassContext, region: int, inner_peaks: Dict[int,
-                                                                                int]) -> Problem:
+def _problem(graph: Graph,
+             context: PassContext,
+             region: int,
+             inner_peaks: Dict[int, int],
+             accesses: Optional[Accesses] = None) -> Problem:
     """Of a graph that no op of `region` was moved in yet."""
-    make = lambda: region_problem(graph, region, context.collecting(graph), inner_peaks)
+    make = lambda: region_problem(graph, region, context.collecting(graph), inner_peaks, accesses)
     return make() if inner_peaks else context.once('problem', make)
 
 
@@ -125,8 +142,7 @@ def _kinds(graph: Graph, ops: List[int]) -> Kinds:
     return Kinds(updates, products, between)
 
 
-def _inner_first(graph: Graph, region: int = 0) -> Iterator[int]:
-    for op in graph.region_ops(region):
-        for inner in op.regions:
-            yield from _inner_first(graph, inner)
-    yield region
+def _inner_first(graph: Graph) -> Iterator[int]:
+    """A region is made before those inside it."""
+    used = {0, *(inner for op in graph.walk() for inner in op.regions)}
+    return iter(sorted(used, reverse=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, List, Set
 
-from transpiler.analysis.dependences import accesses
+from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
@@ -39,8 +39,9 @@ class _Splitter:
         self._cloner = Cloner(graph, _MAIN, '@SUM')
         self._position = {op: at for at, op in enumerate(graph.regions[_MAIN].ops)}
         self._writers: Dict[int, List[int]] = {}  # storage -> positions of the ops that write it
+        accesses = Accesses(graph)
         for op in graph.region_ops(_MAIN):
-            for storage in accesses(graph, op)[1]:
+            for storage in accesses.of(op)[1]:
                 self._writers.setdefault(storage, []).append(self._position[op.id])
         self._closed = _named_by_regions(graph)
 

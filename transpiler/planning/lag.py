@@ -46,9 +46,7 @@ def _lags(runner: Runner, best: Plan) -> bool:
 
 def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan:
     """Finds out which regions must be held; in a held order, memory is freed in time where that matters and fits."""
-    context = runner.context
-    held = regions_to_hold(best.original, best.graph, context.model, context.dims,
-                           best.after.peak_bytes)
+    held = regions_to_hold(best.original, best.graph, best.after)
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if lags and (held or len(best.graph.regions) > 1) else ():
         candidate = runner.run(sequence, start)

@@ -93,6 +93,12 @@ class _Emitter:
         self._program = program
         self._graph = graph
         self._names = storage_names(graph)
+        # Values by the region that has them now, and by the one that declares them in the imported program.
+        self._values_of: Dict[int, List[Value]] = {}
+        self._declared_in: Dict[int, List[Value]] = {}
+        for value in graph.values:
+            self._values_of.setdefault(value.region, []).append(value)
+            self._declared_in.setdefault(self._home(value), []).append(value)
         self._added = {
             RELEASE: self._emit_release,
             SHARE: self._emit_share,
@@ -147,11 +153,10 @@ class _Emitter:
         for op in ops:
             self._emit_op(op, block.ops.add())
         _set_roles(block.ops, ops)
-        values = self._graph.values
         gone = {
             v.name
-            for v in values
-            if self._home(v) == region and (self._names[v.id] != v.name or v.region != region)
+            for v in self._declared_in.get(region, ())
+            if self._names[v.id] != v.name or v.region != region
         }
         if gone:
             kept = [v for v in block.vars if v.name not in gone]
@@ -160,9 +165,9 @@ class _Emitter:
         self._declare_added(block, region)
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
-        for value in self._graph.values:
+        for value in self._values_of.get(region, ()):
             is_moved = self._home(value) != region and self._names[value.id] == value.name
-            if value.region == region and (value.copy_of >= 0 or is_moved):
+            if value.copy_of >= 0 or is_moved:
                 desc = block.vars.add()
                 desc.CopyFrom(self._declaration(value.copy_of if value.copy_of >= 0 else value.id))
                 desc.name = self._names[value.id]

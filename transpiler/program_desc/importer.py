@@ -124,6 +124,8 @@ class _Importer:
         self._regions: Dict[int, int] = {}
         self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
         self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
+        self._chains: Dict[int, List[Dict[str, int]]] = {
+        }  # by block that is being read: where names are looked up
         self._runs = Counter(b for block in message.blocks for op in block.ops
                              if op.type == _RUNS_PARTS for b in _blocks_run(op))
 
@@ -135,6 +137,7 @@ class _Importer:
     def _import_block(self, index: int, region: Region) -> None:
         self._regions[index] = region.id
         scope = self._scopes.setdefault(index, {})
+        self._chains[index] = list(self._scope_chain(index))
         for variable in self._message.blocks[index].vars:
             if variable.name not in scope:
                 scope[variable.name] = self._declare(variable, index, region.id).id
@@ -301,7 +304,7 @@ class _Importer:
         """The value that `name` stands for in block `index`; -1 for an empty argument."""
         if name == EMPTY_NAME:
             return -1
-        for scope in self._scope_chain(index):
+        for scope in self._chains.get(index) or self._scope_chain(index):
             if name in scope:
                 return scope[name]
         value = self._graph.new_value(name, self._regions[index], kind=ValueKind.OTHER)

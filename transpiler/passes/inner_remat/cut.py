@@ -7,7 +7,7 @@ the arcs and trips as a factor. Solved by OR-Tools.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
@@ -78,6 +78,8 @@ def cut(problem: InnerProblem, rate: float, kept: FrozenSet[int] = frozenset()) 
     """Values to rebuild when a second costs `rate` bytes. A value's node is split: the arc inside is keeping it, the arc
     from the source is rebuilding it, the arcs from its op's operands say that these must be had too. `kept` values are
     not rebuilt at any price."""
+    if problem.needed.isdisjoint(problem.producer):
+        return frozenset()
     network = _Network()
     pending, seen = sorted(problem.needed), set(problem.needed)
     for value in pending:
@@ -99,6 +101,24 @@ def cut(problem: InnerProblem, rate: float, kept: FrozenSet[int] = frozenset()) 
                 seen.add(operand)
                 pending.append(operand)
     return frozenset(value for value, what in network.sink_side() if what == 'made')
+
+
+def cuts(problem: InnerProblem, rates: Sequence[float]) -> List[FrozenSet[int]]:
+    """What `cut` says to each of `rates`, which rise or fall. The sets grow with the fall of the rate, so that those between
+    two equal ones are like them."""
+    found: Dict[int, FrozenSet[int]] = {}
+    pending = [(0, len(rates) - 1)] if rates else []
+    while pending:
+        first, last = pending.pop()
+        for end in (first, last):
+            if end not in found:
+                found[end] = cut(problem, rates[end])
+        if found[first] == found[last]:
+            found.update((i, found[first]) for i in range(first + 1, last))
+        elif last - first > 1:
+            middle = (first + last) // 2
+            pending += [(first, middle), (middle, last)]
+    return [found[i] for i in range(len(rates))]
 
 
 class _Network:

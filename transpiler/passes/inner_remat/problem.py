@@ -9,6 +9,7 @@ from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloads
+from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Op, Region, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable
@@ -57,8 +58,9 @@ def _same_shape(graph: Graph, op: Op, value: int) -> Optional[int]:
     return None
 
 
-def inner_problem(graph: Graph, gradient: Region, context: PassContext) -> InnerProblem:
-    """The problem of `gradient`, whose shape readers are dropped."""
+def inner_problem(graph: Graph, gradient: Region, context: PassContext,
+                  writers: Writers) -> InnerProblem:
+    """The problem of `gradient`, whose shape readers are dropped; `writers` are those of `graph`."""
     forward = graph.regions[gradient.forward]
     copies = {inner for _, inner in forward.arguments}
     pinned = {v for op in graph.walk(gradient.id) if op.regions for v in op.operands}
@@ -69,8 +71,9 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext) -> Inner
     free = copies | (pinned & needed)
     trips = forward.trips.evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free)
-    problem.producer = {**_clonable(graph, forward, gradient), **_reloads(graph, gradient)}
-    for value in graph.values:
+    problem.producer = {**_clonable(graph, forward, gradient, writers), **_reloads(graph, gradient)}
+    asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
+    for value in map(graph.values.__getitem__, problem.needed | asked):
         if value.region == forward.id and value.size is not None:
             problem.size[value.id] = value.size.evaluate(context.dims) * trips
     for op in problem.producer.values():
@@ -112,19 +115,18 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     }
 
 
-def _clonable(graph: Graph, forward: Region, gradient: Region) -> Dict[int, Op]:
+def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers) -> Dict[int, Op]:
     """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     writes: Dict[int, int] = {}
     for op in graph.walk(forward.id):
         for value in op.writes():
             writes[value] = writes.get(value, 0) + 1
-    positions = Positions(graph)
-    stepwise = _Stepwise(graph, gradient, positions)
+    stepwise = _Stepwise(graph, gradient, writers.positions)
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
     for op in graph.region_ops(forward.id):
         if (_may_be_cloned(graph, op, forward, writes) and all(
-                _may_be_read(graph, v, forward, writes, written_before, positions) or
+                _may_be_read(graph, v, forward, writes, written_before, writers) or
                 stepwise.may_read(op, v) for v in clone_operands(op))):
             found.update((v, op) for v in clone_results(op) if stepwise.comes_in_time(op, v))
         written_before.update(op.writes())
@@ -179,20 +181,20 @@ def _may_be_cloned(graph: Graph, op: Op, forward: Region, writes: Dict[int, int]
 
 
 def _may_be_read(graph: Graph, value: int, forward: Region, writes: Dict[int, int],
-                 written_before: Set[int], positions: Positions) -> bool:
+                 written_before: Set[int], writers: Writers) -> bool:
     facts = graph.values[value]
     if facts.region == forward.id:
         return (facts.kind is ValueKind.DENSE and writes.get(value, 0) <= 1 and
                 facts.size is not None)
-    return _gradient_sees(graph, value, forward, written_before, positions)
+    return _gradient_sees(graph, value, forward, written_before, writers)
 
 
 def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Set[int],
-                   positions: Positions) -> bool:
+                   writers: Writers) -> bool:
     """Whether the gradient finds, for a value from outside, what this op of the forward region read.
 
     Either the trip's scope has a copy, made before the first write, or nobody changes the value.
     """
     if any(outer == value for outer, _ in forward.arguments):
         return value not in written_before
-    return is_stable(graph, positions, value, forward)
+    return is_stable(graph, writers, value, forward)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
+from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.dependences import dependences, successors
-from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, RegionKind
 
@@ -106,8 +106,11 @@ class Problem:
             **rows)
 
 
-def region_problem(graph: Graph, region: int, timeline: Timeline,
-                   inner_peaks: Dict[int, int]) -> Problem:
+def region_problem(graph: Graph,
+                   region: int,
+                   timeline: Timeline,
+                   inner_peaks: Dict[int, int],
+                   accesses: Optional[Accesses] = None) -> Problem:
     """The problem of ordering `region`.
 
     Args:
@@ -115,8 +118,9 @@ def region_problem(graph: Graph, region: int, timeline: Timeline,
         region: the region whose ops may move.
         timeline: of `graph`, under the collecting runtime; sizes and scopes are taken from it.
         inner_peaks: peak of each nested region by itself, in bytes.
+        accesses: of `graph`, if they are known.
     """
-    before = dependences(graph, region).before
+    before = dependences(graph, region, accesses).before
     return _Builder(graph, region, timeline).build(inner_peaks, before)
 
 
@@ -158,31 +162,26 @@ class _Builder:
 
     def _touches(self) -> List[Tuple[int, ...]]:
         found: List[Dict[int, None]] = [{} for _ in self._region.ops]
-        positions, values, region = Positions(self._graph), self._graph.values, self._region.id
-        for op in self._graph.walk():
-            for value in self._touched(op):
-                facts = values[value]
-                cell = self._cell.get(facts.storage)
-                if cell is None or facts.region != region:
-                    continue
-                at, kept = ((positions.of[op.id],
-                             False) if op.region == region else positions.seen_from(op, region))
-                if at > self._timeline.lifetimes.emptied_at(value):
-                    continue
-                if kept:
-                    self._to_end[cell] = True
-                if at >= 0 and not kept:
-                    found[at][cell] = None
+        lifetimes, values = self._timeline.lifetimes, self._graph.values
+        for op, value in lifetimes.touches(self._region.id):
+            cell = self._cell.get(values[value].storage)
+            if cell is None:
+                continue
+            at, kept = lifetimes.seen_from(op, self._region.id)
+            if at > lifetimes.emptied_at(value):
+                continue
+            if kept:
+                self._to_end[cell] = True
+            if at >= 0 and not kept:
+                found[at][cell] = None
         return [tuple(cells) for cells in found]
 
-    def _touched(self, op: Op) -> Tuple[int, ...]:
-        outside = [v for v in op.shape_reads() if self._graph.values[v].region != op.region]
-        return (*op.writes(), *op.data_reads(), *outside)
-
     def _mark_ends(self) -> None:
-        for value in self._graph.values:
+        values = self._graph.values if self._region.id == 0 else [
+        ]  # nobody feeds or fetches inner ones
+        for value in values:
             cell = self._cell.get(value.storage)
-            if cell is not None and value.region == self._region.id:
+            if cell is not None and value.region == 0:
                 self._from_start[cell] = self._from_start[cell] or value.fed
                 self._to_end[cell] = self._to_end[cell] or value.fed or value.fetched
         for inner, _ in self._region.results:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Set, Tuple
 
 from transpiler.analysis.cost import is_heavy
-from transpiler.analysis.dependences import accesses
+from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, Replay, ValueKind
@@ -84,8 +84,9 @@ class _Builder:
         self._number = {s: i for i, s in enumerate(self._cells)}
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
+        accesses = Accesses(graph)
         for at, op in enumerate(self._ops):
-            for storage in accesses(graph, op)[1]:
+            for storage in accesses.of(op)[1]:
                 self._writes.setdefault(storage, []).append(at)
 
     def build(self) -> RematProblem:

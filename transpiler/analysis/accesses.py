@@ -1,0 +1,87 @@
+"""Which storages an op touches, those that its nested ops touch outside its regions included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, Set, Tuple
+
+from transpiler.ir import Graph, Op, Region, RegionKind
+
+
+@dataclass
+class _Outward:
+    """Of a region, the ops inside its ops included: values of other regions that it reads, and that it writes."""
+
+    inside: Set[int] = field(
+        default_factory=set)  # regions, and the forward regions whose scope they continue
+    reads: Set[int] = field(default_factory=set)
+    writes: Set[int] = field(default_factory=set)
+    ordered: bool = False
+
+
+class Accesses:
+    """Of the ops of a graph, whatever their order. What a region does outside it is found once, from what those inside do."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._regions: List[_Outward] = [_Outward() for _ in graph.regions]
+        # An inner region comes after the one around it, a gradient after its forward region.
+        for region in reversed(graph.regions if len(graph.regions) > 1 else []):
+            self._add_ops(region)
+        for region in reversed(graph.regions if len(graph.regions) > 1 else []):
+            self._add_links(region)
+
+    def of(self, op: Op) -> Tuple[Set[int], Set[int]]:
+        """Storages that `op` reads, and storages that it writes."""
+        values = self._graph.values
+        reads = {values[v].storage for v in op.reads()}
+        writes = {values[v].storage for v in op.writes()}
+        for region in op.regions:
+            outward = self._regions[region]
+            reads.update(values[v].storage for v in outward.reads)
+            writes.update(values[v].storage for v in outward.writes)
+        return reads, writes
+
+    def is_ordered(self, op: Op) -> bool:
+        """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
+        return op.facts.ordered or any(self._regions[region].ordered for region in op.regions)
+
+    def _add_ops(self, region: Region) -> None:
+        found = self._regions[region.id]
+        found.inside.add(region.id)
+        if region.forward >= 0:
+            found.inside.add(region.forward)
+        for op in self._graph.region_ops(region.id):
+            unknown = region.kind is RegionKind.OPAQUE or not op.facts.known
+            (found.writes if unknown else found.reads).update(op.reads())
+            found.writes.update(op.writes())
+            found.ordered = found.ordered or op.facts.ordered
+            for inner in map(self._regions.__getitem__, op.regions):
+                found.inside |= inner.inside
+                found.reads |= inner.reads
+                found.writes |= inner.writes
+                found.ordered = found.ordered or inner.ordered
+        self._keep_outward(found)
+
+    def _add_links(self, region: Region) -> None:
+        """What the runtime hands in and out, and what the forward region writes outside: it counts as written again."""
+        found = self._regions[region.id]
+        for linked in map(self._graph.regions.__getitem__, {region.id, region.forward} - {-1}):
+            found.reads.update(outer for outer, _ in linked.arguments)
+            found.writes.update(outer for _, outer in linked.results)
+        if region.forward >= 0:
+            found.writes |= self._regions[region.forward].writes
+        for op in self._graph.region_ops(region.id):
+            for inner in map(self._regions.__getitem__, op.regions):
+                found.reads |= inner.reads
+                found.writes |= inner.writes
+        self._keep_outward(found)
+
+    def _keep_outward(self, found: _Outward) -> None:
+        found.reads = {v for v in found.reads if self._is_outside(v, found.inside)}
+        found.writes = {v for v in found.writes if self._is_outside(v, found.inside)}
+
+    def _is_outside(self, value: int, inside: Set[int]) -> bool:
+        values = self._graph.values
+        facts = values[value]
+        return facts.region not in inside or values[facts.storage].region not in inside

@@ -1,0 +1,43 @@
+"""What regions write, those inside them included, and where ops stand."""
+
+from __future__ import annotations
+
+from typing import AbstractSet, Iterable, List, Set
+
+from transpiler.analysis.positions import Positions
+from transpiler.ir import Graph, Op
+
+
+class Writers:
+    """Of a graph as it is: found once, asked for often."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.positions = Positions(graph)
+        self._inside: List[Set[int]] = [set() for _ in graph.regions]
+        for region in reversed(graph.regions):  # inner ones come after those around them
+            found = self._inside[region.id]
+            for op in graph.region_ops(region.id):
+                found.update(self._written_by(op))
+
+    def inside(self, region: int) -> AbstractSet[int]:
+        """Storages that some op of `region` writes, at any depth."""
+        return self._inside[region]
+
+    def update(self, region: int) -> None:
+        """After ops were added to `region` that write no storage that was there before."""
+        self.positions.update(region)
+
+    def written(self, storage: int, ops: Iterable[int]) -> bool:
+        """Whether one of `ops` writes `storage`, or an op inside it does."""
+        values = self._graph.values
+        return any(
+            any(values[v].storage == storage
+                for v in op.writes()) or any(storage in self._inside[region]
+                                             for region in op.regions)
+            for op in map(self._graph.ops.__getitem__, ops))
+
+    def _written_by(self, op: Op) -> Set[int]:
+        values = self._graph.values
+        own = {values[v].storage for v in op.writes()}
+        return own.union(*(self._inside[region] for region in op.regions))
