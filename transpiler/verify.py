@@ -237,10 +237,12 @@ class _Run:
 
     def _release(self, op: Op, cells: Cells) -> None:
         """The data is gone; what it was tells readers of the shape apart."""
+        bare = {op.results[i] for i in op.facts.loses_shape if i < len(op.results)}
         for value in op.writes():
             storage = self._graph.values[value].storage
             self._part(storage)
-            cells[storage] = frozenset(_released(d) for d in self.held(cells, value))
+            held = frozenset(_released(d) for d in self.held(cells, value))
+            cells[storage] = frozenset(('bare', *d) for d in held) if value in bare else held
             self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
 
     def _share(self, op: Op, cells: Cells, definition: Definition) -> None:
@@ -498,7 +500,9 @@ def _check_reads(old: Graph, before: Observations, after: Observations) -> None:
         if definitions == before[read]:
             continue
         op = old.ops[read[0]]
-        if read[1] in op.facts.unread and definitions == frozenset(map(_released, before[read])):
+        if read[1] in op.facts.unread and frozenset(
+                d[1:] if d[0] == 'bare' else d for d in definitions) == frozenset(
+                    map(_released, before[read])):
             continue  # the variable is the same, and nobody looks at what it holds
         if read[1] != 'result' and read[1] in op.facts.shape_only and _same_shapes(
                 old, definitions | before[read]):
@@ -553,7 +557,7 @@ def _check_protected(old: Graph, new: Graph, before: _Run, after: _Run) -> None:
 
 
 def _released(definition: Definition) -> Definition:
-    return definition if definition[0] == 'released' else ('released', *definition)
+    return definition if definition[0] in ('released', 'bare') else ('released', *definition)
 
 
 def _describe(old: Graph, definitions: FrozenSet[Definition]) -> str:

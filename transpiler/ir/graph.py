@@ -111,6 +111,7 @@ class OpFacts:
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
+    loses_shape: FrozenSet[int] = frozenset()  # results of a RELEASE op whose shape goes, too
     replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
 
     @property

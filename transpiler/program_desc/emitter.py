@@ -20,9 +20,6 @@ ROLE = 'op_role'
 _BACKWARD = 1
 _LIKE_THE_OPERAND = -1
 SHAPE_SLOT = 'ShapeOf'  # of an op that releases data and leaves the shape; no kernel sees it
-# Kinds of the ops that an emitted program may have besides those of the imported one.
-ADDED_KINDS = (RELEASE, SHARE, MOVE, UNCOPIED, 'fill_constant', 'read_from_array', 'fill_any_like',
-               'cast', 'where', 'elementwise_div')
 
 
 @dataclass
@@ -165,12 +162,17 @@ class _Emitter:
         self._declare_added(block, region)
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
-        for value in self._values_of.get(region, ()):
-            is_moved = self._home(value) != region and self._names[value.id] == value.name
-            if value.copy_of >= 0 or is_moved:
+        """Once each, as the value looks after which a storage is called."""
+        declared = {v.name for v in block.vars}
+        values = self._values_of.get(region, [])
+        for value in sorted(values, key=lambda v: self._names[v.id] != v.name):
+            name = self._names[value.id]
+            is_moved = self._home(value) != region and name == value.name
+            if name not in declared and (value.copy_of >= 0 or is_moved):
+                declared.add(name)
                 desc = block.vars.add()
                 desc.CopyFrom(self._declaration(value.copy_of if value.copy_of >= 0 else value.id))
-                desc.name = self._names[value.id]
+                desc.name = name
                 desc.persistable = desc.is_parameter = False
                 if value.copy_of >= 0 and value.kind is ValueKind.DENSE:
                     self._look_like(desc.type.lod_tensor.tensor, value)

@@ -175,6 +175,8 @@ class _Importer:
 
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
+        if op.kind == 'fill_constant' and EMPTY_TENSOR in _slot(desc.outputs, 'Out'):
+            op.facts = replace(op.facts, side_effect=True)  # stays before the releases that need it
         self._descs[op.id] = desc
         if op.kind in _MAY_BE_ADDED and self._import_added(op, desc, index):
             return
@@ -201,7 +203,7 @@ class _Importer:
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
             return True
         if is_release(desc):
-            op.kind, op.facts = RELEASE, OpFacts(side_effect=True)
+            op.kind, op.facts = RELEASE, OpFacts(side_effect=True, loses_shape=_loses_shape(desc))
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
             return True
@@ -312,7 +314,9 @@ class _Importer:
         return value.id
 
     def _scope_chain(self, index: int) -> Iterable[Dict[str, int]]:
-        while index >= 0:
+        seen: Set[int] = set()
+        while index >= 0 and index not in seen:
+            seen.add(index)
             block = self._message.blocks[index]
             yield self._scopes.get(index, {})
             if block.forward_block_idx >= 0:
@@ -349,6 +353,12 @@ def is_release(desc: framework_pb2.OpDesc) -> bool:
     """Whether `desc` is what the emitter makes of a RELEASE op."""
     empty = {'share_buffer': EMPTY_TENSOR, 'assign': EMPTY_ARRAY}
     return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
+
+
+def _loses_shape(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    """Positions of the results that a RELEASE op leaves without their shape, too."""
+    flags = next((a.bools for a in desc.attrs if a.name == 'share_dims_and_dtype'), ())
+    return frozenset(i for i, flag in enumerate(flags) if flag)
 
 
 def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:

@@ -9,8 +9,9 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.errors import (InvalidArgumentError, MergedVariableError, UnknownVariableError,
                                VerificationError)
-from transpiler.ir import Graph, Op
-from transpiler.program_desc.emitter import ADDED_KINDS, EmittedProgram
+from transpiler.ir import Graph
+from transpiler.program_desc.emitter import EmittedProgram
+from transpiler.program_desc.framing import check_blocks, check_frame
 from transpiler.program_desc.importer import ImportedProgram, import_message, parse
 from transpiler.verify import verify
 
@@ -73,28 +74,12 @@ def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
     """Raises VerificationError unless the message, read again from its bytes, is proved equal."""
     fetched = [v.name for v in program.graph.values if v.fetched]
     # What is proved does not depend on the shapes of the new program, nor on who made its ops.
-    again = import_message(parse(emitted.message.SerializeToString()),
-                           fetched,
-                           infer=lambda _: {},
-                           labels=False)
+    message = parse(emitted.message.SerializeToString())
+    check_blocks(program.message, message)
+    again = import_message(message, fetched, infer=lambda _: {}, labels=False)
     origins = _origins(program, again, emitted)
-    for op in again.graph.ops:
-        if op.id in origins:
-            _check_attributes(program.descs[origins[op.id]], again.descs[op.id])
-        elif op.kind not in ADDED_KINDS:
-            raise VerificationError(f'an operator {op.kind} was added')
-        elif op.kind == 'cast':
-            _check_cast(again, op)
+    check_frame(program, again, origins)
     verify(program.graph, again.graph, origins)
-
-
-def _check_cast(program: ImportedProgram, op: Op) -> None:
-    """The kernel goes by the attributes, the proof by the declarations."""
-    said = {a.name: a.i for a in program.descs[op.id].attrs}
-    declared = [program.graph.values[v].dtype for v in op.operands + op.results]
-    types = [framework_pb2.VarType.Type.Value(each) for each in declared]
-    if types != [said.get('in_dtype'), said.get('out_dtype')]:
-        raise VerificationError(f'a cast to {declared[1]} was added that makes something else')
 
 
 def _origins(program: ImportedProgram, again: ImportedProgram,
@@ -107,13 +92,3 @@ def _origins(program: ImportedProgram, again: ImportedProgram,
         origins.update(
             (new, old) for new, old in zip(new_ops, emitted.origins[block]) if old is not None)
     return origins
-
-
-def _check_attributes(old: framework_pb2.OpDesc, new: framework_pb2.OpDesc) -> None:
-    # A clone is part of the backward, so that clone(for_test=True) takes it out.
-    if old.attrs != new.attrs and _without_role(old) != _without_role(new):
-        raise VerificationError(f'{old.type} has other attributes than before')
-
-
-def _without_role(desc: framework_pb2.OpDesc) -> List[framework_pb2.OpDesc.Attr]:
-    return [a for a in desc.attrs if a.name != 'op_role']
