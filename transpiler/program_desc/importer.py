@@ -27,6 +27,7 @@ EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
 CALL_STACK = 'op_callstack'
+_DEEPEST = 150  # blocks inside each other
 _RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
@@ -82,6 +83,18 @@ def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
     return message
 
 
+def _check_depth(message: framework_pb2.ProgramDesc) -> None:
+    """Raises InvalidProgramError for blocks inside blocks deeper than calls may be."""
+    depth: Dict[int, int] = {}
+    for block in message.blocks:  # one comes behind that around it
+        depth[block.idx] = 1 + depth.get(block.parent_idx, -1)
+    deepest = max(depth.values())
+    if deepest > _DEEPEST:
+        raise InvalidProgramError(
+            f'blocks are nested {deepest} deep; at most {_DEEPEST} are planned: '
+            'a loop, or several programs, can take their place')
+
+
 def import_program(
     serialized: bytes, fetched: Iterable[str] = (), skipped: Iterable[str] = ()) -> ImportedProgram:
     """The graph of a serialized ProgramDesc, as `Program.desc.serialize_to_string()` gives it; see `import_message`."""
@@ -102,6 +115,7 @@ def import_message(message: framework_pb2.ProgramDesc,
         infer: gives the shapes, which takes most of the time.
         labels: say of each op where the user made it.
     """
+    _check_depth(message)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
     importer = _Importer(message, infer(message), frozenset(fetched), frozenset(skipped), labels)
