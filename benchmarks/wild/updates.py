@@ -188,8 +188,8 @@ def amp_bf16() -> Script:
 
 def amp_bf16_pure() -> Script:
     """Parameters in bfloat16, too."""
-    optimizer = static.amp.bf16.decorate_bf16(paddle.optimizer.SGD(RATE), use_pure_bf16=True)
     with writing() as draft:
+        optimizer = static.amp.bf16.decorate_bf16(paddle.optimizer.SGD(RATE), use_pure_bf16=True)
         return trained(draft, mlp(draft), optimizer)
 
 
