@@ -7,6 +7,7 @@ usage, 3 `check` found a difference.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -121,7 +122,8 @@ def main() -> None:
     # Paddle's warnings are for its developers; read before it is imported.
     os.environ.setdefault('GLOG_minloglevel', '2')
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors='backslashreplace')  # names, in a terminal that cannot show them
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')  # for names that a terminal cannot show
 
 
 @main.command()
