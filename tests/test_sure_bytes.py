@@ -52,6 +52,27 @@ def test_no_run_of_a_training_program_needs_more_than_is_sure(builder: str, mode
     assert peak.above_resting() <= _report(builder, mode).sure_bytes
 
 
+def mixed_precision() -> Case:
+    """oneDNN's kernels multiply and add in bfloat16."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 64, 256)
+        for _ in range(3):
+            hidden = fc(hidden, 256, 'relu')
+        lists = paddle.static.amp.bf16.AutoMixedPrecisionListsBF16()
+        train(paddle.mean(hidden),
+              paddle.static.amp.bf16.decorate_bf16(paddle.optimizer.SGD(0.1), amp_lists=lists))
+        loss = next(op for op in main.global_block().ops if op.type == 'reduce_mean').output('Out')
+    return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+
+
+@pytest.mark.parametrize('mode', [Mode(), Mode(order='sequential')], ids=str)
+def test_copies_in_other_layouts_are_within_what_is_sure(mode: Mode) -> None:
+    builder = f'{__name__}:mixed_precision'
+    peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
+    report = _report(builder, mode)
+    assert report.needed_bytes < peak.above_resting() <= report.sure_bytes
+
+
 def sparse_and_clipped() -> Case:
     """Which rows of the embedding have gradients, and how many, depends on what is fed."""
     with new_programs() as (main, startup):

@@ -83,13 +83,32 @@ def branch_in_loop() -> Case:
     return Case(main, startup, random_feed(x=floats(6, 32)), [loss.name])
 
 
+def types_in_one_branch() -> Case:
+    """A branch that hands out gradients in single and in double precision."""
+    with new_programs() as (main, startup):
+        inputs = data('x', 6, 32)
+        hidden = fc(inputs, 32, 'tanh')
+        exact = paddle.create_parameter([32, 32], 'float64')
+
+        def upper() -> Any:
+            return paddle.cast(paddle.matmul(paddle.cast(hidden, 'float64'), exact), 'float32')
+
+        chosen = paddle.static.nn.cond(
+            paddle.mean(inputs) > 0, upper, lambda: paddle.tanh(fc(hidden, 32)))
+        loss = paddle.mean(paddle.square(chosen))
+        train(loss)
+    drawn = random_feed(x=floats(6, 32))
+    return Case(main, startup, lambda step: {'x': drawn(step)['x'] + np.float32(0.4 * (-1)**step)},
+                [loss.name])
+
+
 def _moved(case: Case) -> int:
     """Values that MOVE ops of the main block and of others hand on."""
     graph = import_program(fingerprint(case.main), case.fetch).graph
     return sum(len(op.operands) for op in graph.walk() if op.kind == MOVE)
 
 
-@pytest.mark.parametrize('build', [weights_in_both_branches, branch_in_loop])
+@pytest.mark.parametrize('build', [weights_in_both_branches, branch_in_loop, types_in_one_branch])
 def test_moved_gradients_are_the_same_bytes_in_every_mode(build: Any) -> None:
     optimised = build()
     memory_optimize(optimised.main, fetch_list=list(optimised.fetch))

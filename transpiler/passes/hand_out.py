@@ -39,9 +39,14 @@ def _hand_out(graph: Graph, region: Region, pairs: List[Tuple[int, int]]) -> Non
     ways = {outer: cloner.value(outer) for _, outer in pairs}
     region.results = tuple((inner, ways.get(outer, outer)) for inner, outer in region.results)
     graph.ops[op.id] = replace(op, results=tuple(ways.get(v, v) for v in op.results))
-    _add_move(graph, region, len(region.ops), [inner for inner, _ in pairs], ways.values())
     around = graph.regions[op.region]
-    _add_move(graph, around, around.ops.index(op.id) + 1, ways.values(), ways)
+    types = {outer: graph.values[outer].dtype for outer in ways}
+    for dtype in dict.fromkeys(types.values()):  # Paddle's operator bears one type at a time
+        inner = [inner for inner, outer in pairs if types[outer] == dtype]
+        outer = [outer for outer in ways if types[outer] == dtype]
+        through = [ways[v] for v in outer]
+        _add_move(graph, region, len(region.ops), inner, through)
+        _add_move(graph, around, around.ops.index(op.id) + 1, through, outer)
 
 
 def _add_move(graph: Graph, region: Region, at: int, operands: Iterable[int],

@@ -73,6 +73,14 @@ class Plan:
         return peak_with_workspaces(self.original, self.before)
 
     @cached_property
+    def _converted_bytes(self) -> int:
+        """Copies in other layouts of what ops read and write, where their region does not free them at once."""
+        dims, values, regions = self.after.dims, self.graph.values, self.graph.regions
+        return sum(values[v].size.evaluate(dims) for op in self.graph.walk()
+                   if op.facts.converts and not regions[op.region].frees_at_once
+                   for v in op.reads() + op.writes() if values[v].size is not None)
+
+    @cached_property
     def timely_bytes(self) -> int:
         """The same, with all the small values that a late collector may still hold: what stays when the rest is released."""
         return self.needed_bytes + left_to_collector(self.graph, self.after)
@@ -88,14 +96,17 @@ class Plan:
           Where the program releases, and its order is not held, ops may start before the releases: what it needed before.
         - a saved program for a predictor: `needed_bytes`. Its ops are in a block whose variables are freed by the thread
           that runs it, before its next op starts.
+
+        Where kernels have layouts of their own (oneDNN, as `paddle.static.amp.bf16` asks for), the executor's copies of what
+        they read and write come on top: the first run frees none of them before its end.
         """
         if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
             unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
-            most = peak_with_workspaces(self.original, self.before) if unheld else 0
-            return max(self.timely_bytes, most) + self._fetched_copies
+            most = self.needed_before if unheld else 0
+            return max(self.timely_bytes, most) + self._fetched_copies + self._converted_bytes
         inner = len(self.graph.regions) > 1
         late = lagging_peak_with_workspaces(self.graph, self.after) if inner else 0
-        return max(self.timely_bytes, late) + self._fetched_copies
+        return max(self.timely_bytes, late) + self._fetched_copies + self._converted_bytes
 
     @property
     def frees_in_time(self) -> bool:

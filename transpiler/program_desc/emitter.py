@@ -18,6 +18,7 @@ from transpiler.program_desc.pinning import bind_to_next, pin
 MARKS = ('transpiler.optimized', 'transpiler.released')
 ROLE = 'op_role'
 _BACKWARD = 1
+_EMPTY_TYPE = 'FP32'  # of the tensor without elements
 _LIKE_THE_OPERAND = -1
 SHAPE_SLOT = 'ShapeOf'  # of an op that releases data and leaves the shape; no kernel sees it
 
@@ -284,7 +285,12 @@ class _Emitter:
         desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
         desc.outputs.add(parameter='Out', arguments=dead)
         desc.outputs.add(parameter='XOut', arguments=[])
-        shaped = [self._names[v] for v in op.writes() if v in self._shape_read_later]
+        # Paddle runs no share_buffer op whose inputs are of several types.
+        shaped = [
+            self._names[v]
+            for v in op.writes()
+            if v in self._shape_read_later and self._graph.values[v].dtype == _EMPTY_TYPE
+        ]
         if shaped:  # or it looks as if nobody needed what they were before, and Paddle's passes take that out
             desc.inputs.add(parameter=SHAPE_SLOT, arguments=shaped)
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)

@@ -198,6 +198,8 @@ class _Importer:
         op.results = self._resolve_all(desc.outputs, index)
         if op.facts.in_place and not works_in_place(self._graph, op):
             op.facts = replace(op.facts, in_place=())
+        if _flag(desc, 'use_mkldnn'):
+            op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
         op.workspace = workspace_of(self._graph, op, desc)
