@@ -11,6 +11,7 @@ from transpiler.decision import Request, decide
 from transpiler.planning import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
 from transpiler.program_desc import environment, live_program
 from transpiler.program_desc.emitter import MARKS
+from transpiler.program_desc.guard import merged_variables
 from transpiler.report import MemoryReport
 
 
@@ -106,8 +107,8 @@ def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanO
              mark: str) -> MemoryReport:
     environment.check_paddle()
     with _no_cycle_collection(), environment.static_mode():
-        decision = decide(live_program.message_of(target), live_program.merged_variables(target),
-                          request, sequences, options, mark)
+        decision = decide(live_program.message_of(target), merged_variables(target), request,
+                          sequences, options, mark)
         if decision.emitted is not None:
             live_program.replace_contents(target, decision.emitted)
     return decision.report

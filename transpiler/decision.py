@@ -104,8 +104,8 @@ def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, in
         decided = plan(program.graph, model, dims, options, allowed)
         if not decided.changed:
             return _Proved(decided, None, note)
-        emitted = emit(program, decided.graph, mark, decided.held)
         try:
+            emitted = emit(program, decided.graph, mark, decided.held)
             check_emitted(program, emitted)
         except VerificationError as error:
             note = f'A better plan was dropped, because it could not be proved equal: {error}.'

@@ -13,8 +13,9 @@ from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
-from transpiler.program_desc.emitter import emit, storage_names
+from transpiler.program_desc.emitter import emit
 from transpiler.program_desc.importer import ImportedProgram, import_program
+from transpiler.program_desc.naming import SHARED, names_of, rename_lists
 from transpiler.program_desc.validation import check_emitted
 
 SCENARIOS = (straight.name_written_twice, branches.nested, branches.switch_case, loops.nested,
@@ -67,21 +68,28 @@ def test_a_reused_graph_comes_back_from_its_message_and_is_proved_equal(name: st
 def test_merged_names_are_in_no_op_and_in_no_block(name: str) -> None:
     program = imported(build(name, small_options(name)))
     emitted = emit(program, reused(program))
-    declared = [v.name for block in emitted.message.blocks for v in block.vars]
-    assert not set(emitted.merged) & set(names_in(emitted.message))
-    assert not set(emitted.merged) & set(declared)
-    assert set(emitted.merged.values()) <= set(declared)
+    declared = {v.name for block in emitted.message.blocks for v in block.vars}
+    assert emitted.merged and set(emitted.merged.values()) <= declared
+    inner = {v.name for v in program.graph.values if v.region}
+    gone = set(emitted.merged) - inner
+    assert not gone & set(names_in(emitted.message))
+    assert not gone & declared
+    main = emitted.message.blocks[0]
+    in_main = {v.name for v in main.vars
+              }.union(n for op in main.ops for s in (*op.inputs, *op.outputs) for n in s.arguments)
+    assert not set(emitted.merged) & in_main
 
 
-def test_a_storage_is_called_after_its_last_tenant() -> None:
+def test_a_storage_is_called_after_its_last_tenant_and_nobody_asks_for_it_by_that_name() -> None:
     program = imported(straight.chain_without_extra_fetches())
     graph = reused(program)
-    names = storage_names(graph)
+    names = names_of(program, graph)
     position = {v: i for i, op in enumerate(graph.walk()) for v in reversed(op.writes())}
     assert graph.storage_members()
     for members in graph.storage_members().values():
-        last = max(members, key=lambda v: position[v])
-        assert {names[v] for v in members} == {graph.values[last].name}
+        last = graph.values[max(members, key=lambda v: position[v])].name
+        assert {names[v] for v in members} == {last + SHARED}
+        assert names.stands_for[last + SHARED] == last
 
 
 def test_emission_leaves_the_imported_message_alone() -> None:
@@ -93,12 +101,16 @@ def test_emission_leaves_the_imported_message_alone() -> None:
 
 def test_only_arguments_of_ops_and_lists_of_variables_change() -> None:
     program = imported(build('transformer', small_options('transformer')))
-    message = emit(program, reused(program)).message
-    for old, new in zip(program.message.blocks, message.blocks):
+    emitted = emit(program, reused(program))
+    for old, new in zip(program.message.blocks, emitted.message.blocks):
         assert [op.type for op in old.ops] == [op.type for op in new.ops]
+        for op in old.ops:  # op_role_var names a parameter and its gradient
+            rename_lists(op, emitted.merged)
         assert [list(op.attrs) for op in old.ops] == [list(op.attrs) for op in new.ops]
-        kept = {v.name for v in new.vars}
-        assert [v for v in old.vars if v.name in kept] == list(new.vars)
+        known = {v.name for v in old.vars}
+        kept = [v for v in new.vars if v.name in known]
+        assert kept and kept == [v for v in old.vars if v in kept]
+        assert {v.name for v in new.vars} - known <= set(emitted.stands_for)
 
 
 def test_origins_list_every_op_of_every_block_in_order() -> None:

@@ -12,6 +12,7 @@ from transpiler.analysis.positions import spans
 from transpiler.ir import MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram, is_release
 from transpiler.program_desc.making import make_fill, make_op
+from transpiler.program_desc.naming import names_of, rename_lists
 from transpiler.program_desc.pinning import bind_to_next, pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
@@ -29,8 +30,9 @@ class EmittedProgram:
 
     `origins` lists op ids block by block, in the order of the ops, None for added ones; a block that no op runs has none.
     `places` says in which block of the imported program, and where there, each of them stands; of those of `cloned`,
-    there are several. `merged` maps each name that is gone to the name whose memory it uses now; `released` are names
-    whose memory is given back before the end.
+    there are several. `merged` maps each name that is gone to that of the memory it uses now, `renamed` those of the main block
+    alone. `stands_for` says, of each name that is new, what the last value in that memory was called. `emptied` are variables
+    of the main block that have their names, and nothing in them in the end.
     """
 
     message: framework_pb2.ProgramDesc
@@ -38,7 +40,9 @@ class EmittedProgram:
     places: Dict[int, Tuple[int, int]]
     cloned: Set[int]
     merged: Dict[str, str]
-    released: Set[str]
+    renamed: Dict[str, str]
+    stands_for: Dict[str, str]
+    emptied: Set[str]
 
 
 def emit(program: ImportedProgram,
@@ -70,27 +74,12 @@ def is_marked(program: ImportedProgram, mark: str) -> bool:
     return any(v.name == mark for v in program.message.blocks[0].vars)
 
 
-def storage_names(graph: Graph) -> Dict[int, str]:
-    """Name by value id: a storage is called after its last tenant.
-
-    That name still gives the right contents when it is fetched; the others are gone, and fetching them fails.
-    """
-    names = {v.id: v.name for v in graph.values}
-    shared = graph.storage_members()
-    found = spans(graph) if shared else {}
-    for members in shared.values():
-        last = max(members, key=lambda v: (found[v].first, v))
-        for value in members:
-            names[value] = graph.values[last].name
-    return names
-
-
 class _Emitter:
 
     def __init__(self, program: ImportedProgram, graph: Graph) -> None:
         self._program = program
         self._graph = graph
-        self._names = storage_names(graph)
+        self._names = names_of(program, graph)
         # Values by the region that has them now, and by the one that declares them in the imported program.
         self._values_of: Dict[int, List[Value]] = {}
         self._declared_in: Dict[int, List[Value]] = {}
@@ -129,9 +118,6 @@ class _Emitter:
             ops = list(self._graph.region_ops(region))
             self._emit_block(message.blocks[block], region, ops)
             origins[block] = [op.origin for op in ops]
-        released = {
-            self._names[v] for op in self._graph.ops if op.kind == RELEASE for v in op.writes()
-        }
         for block, region in self._program.block_regions.items():
             kinds = {
                 self._graph.values[v].kind for op in self._graph.region_ops(region)
@@ -141,10 +127,12 @@ class _Emitter:
                 _declare_empty_array(message.blocks[block])
             if kinds - {ValueKind.ARRAY} and _declare_empty(message.blocks[block]):
                 origins[block].insert(0, None)
-        values = self._graph.values
-        merged = {v.name: self._names[v.id] for v in values if self._names[v.id] != v.name}
+        merged = {
+            v.name: self._names[v.id] for v in self._graph.values if self._names[v.id] != v.name
+        }
         cloned = {op.origin for op in self._graph.ops if op.origin not in (None, op.id)}
-        return EmittedProgram(message, origins, self._program.places(), cloned, merged, released)
+        return EmittedProgram(message, origins, self._program.places(), cloned, merged,
+                              self._names.replaced, self._names.stands_for, self._names.emptied)
 
     def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
         del block.ops[:]
@@ -163,20 +151,23 @@ class _Emitter:
         self._declare_added(block, region)
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
-        """Once each, as the value looks after which a storage is called."""
-        declared = {v.name for v in block.vars}
-        values = self._values_of.get(region, [])
-        for value in sorted(values, key=lambda v: self._names[v.id] != v.name):
+        """What the block does not declare by now, each storage like the value that it is called after."""
+        for value in self._values_of.get(region, []):
+            if not self._names.is_called_after(value):
+                continue
             name = self._names[value.id]
-            is_moved = self._home(value) != region and name == value.name
-            if name not in declared and (value.copy_of >= 0 or is_moved):
-                declared.add(name)
+            is_new = self._home(value) != region or name != value.name
+            if value.copy_of >= 0 or (is_new and self._is_declared(value)):
                 desc = block.vars.add()
                 desc.CopyFrom(self._declaration(value.copy_of if value.copy_of >= 0 else value.id))
                 desc.name = name
                 desc.persistable = desc.is_parameter = False
                 if value.copy_of >= 0 and value.kind is ValueKind.DENSE:
                     self._look_like(desc.type.lod_tensor.tensor, value)
+
+    def _is_declared(self, value: Value) -> bool:
+        original = self._program.graph.values[value.id]
+        return (original.region, original.name) in self._declarations
 
     def _look_like(self, tensor: framework_pb2.VarType.TensorDesc, value: Value) -> None:
         """What a pass gave another type or another shape than that of the value it is declared like."""
@@ -204,6 +195,7 @@ class _Emitter:
             del desc.inputs[0].arguments[len(op.operands):]
         self._rename(desc.inputs, iter(op.operands))
         self._rename(desc.outputs, iter(op.results))
+        rename_lists(desc, self._names.replaced)
         if op.backward and op.id != op.origin:
             _set_role(desc, _BACKWARD)
 

@@ -16,6 +16,7 @@ from transpiler.errors import VerificationError
 from transpiler.ir import MOVE, RELEASE, SHARE, UNCOPIED, Op
 from transpiler.program_desc.importer import (EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram,
                                               is_release)
+from transpiler.program_desc.naming import rename_lists
 from transpiler.program_desc.registry import EMPTY_NAME
 
 _Block = framework_pb2.BlockDesc
@@ -44,14 +45,18 @@ def check_blocks(old: framework_pb2.ProgramDesc, new: framework_pb2.ProgramDesc)
         raise VerificationError('the version is another than before')
 
 
-def check_frame(program: ImportedProgram, again: ImportedProgram, origins: Mapping[int,
-                                                                                   int]) -> None:
+def check_frame(
+    program: ImportedProgram,
+    again: ImportedProgram,
+    origins: Mapping[int, int],
+    renamed: Mapping[str, str] = MappingProxyType({})) -> None:
     """Raises VerificationError unless the message of `again`, read again, declares and says what that of `program` does.
 
     Args:
         program: as it was.
         again: what was written, read again.
         origins: op of `program` for each op of `again` that stands for one.
+        renamed: the new names, by the old ones, of variables of the main block, which attributes may list.
     """
     old, new = program.message, again.message
     everywhere: Dict[str, List[framework_pb2.VarDesc]] = {}
@@ -66,7 +71,7 @@ def check_frame(program: ImportedProgram, again: ImportedProgram, origins: Mappi
         raise VerificationError(f'variable {sorted(missing)[0]!r} is not declared')
     for op in again.graph.ops:
         if op.id in origins:
-            _check_kept(program, again, program.graph.ops[origins[op.id]], op)
+            _check_kept(program, again, program.graph.ops[origins[op.id]], op, renamed)
         else:
             _check_added(again, op)
     _check_roles(program, again, origins)
@@ -169,7 +174,8 @@ def _makes_empty(op: _Desc) -> bool:
             })
 
 
-def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: Op) -> None:
+def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: Op,
+                renamed: Mapping[str, str]) -> None:
     """The same slots, the same attributes, and variables of the same types."""
     before, after = program.descs[old.id], again.descs[new.id]
     is_part = old.facts.left_fold and len(new.operands) < len(old.operands)
@@ -179,7 +185,10 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
     if slots != [_slots(after.inputs), _slots(after.outputs)] or (before.is_target
                                                                   != after.is_target):
         raise VerificationError(f'{before.type} has other slots than before')
-    if before.attrs != after.attrs and _without_role(before) != _without_role(after):
+    expected = _Desc()
+    expected.CopyFrom(before)
+    rename_lists(expected, renamed)
+    if expected.attrs != after.attrs and _without_role(expected) != _without_role(after):
         raise VerificationError(f'{before.type} has other attributes than before')
     pairs = list(zip(old.results, new.results))
     pairs += [] if is_part else zip(old.operands, new.operands)

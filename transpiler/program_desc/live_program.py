@@ -9,14 +9,14 @@ import paddle
 from paddle.base import core, framework
 from paddle.base.proto import framework_pb2
 
-from transpiler.errors import InvalidProgramError, MergedVariableError
+from transpiler.errors import InvalidProgramError
 from transpiler.program_desc.emitter import ROLE, EmittedProgram
+from transpiler.program_desc.guard import guard, merged_variables
 from transpiler.program_desc.importer import CALL_STACK, source_line
+from transpiler.program_desc.naming import NAME_LISTS
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
-_MERGED = '_merged_variables'
 _FORMER = '_descs_before_memory_optimize'
-_RELEASED = ''  # given back, to nobody in particular
 _NOWHERE = -1
 _POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
@@ -64,8 +64,10 @@ def replace_contents(program: framework.Program, emitted: EmittedProgram) -> Non
         before.restore()
         raise
     _keep_variables(program, before.desc)
-    gone = {name: _RELEASED for name in emitted.released}
-    _guard(program, {**merged_variables(program), **gone, **emitted.merged})
+    declared = {v.name for v in emitted.message.blocks[0].vars}
+    gone = {name: new for name, new in emitted.merged.items() if name not in declared}
+    empty = {name: name for name in (*emitted.emptied, *emitted.stands_for)}
+    guard(program, {**merged_variables(program), **gone, **empty})
 
 
 def _described(program: framework.Program, emitted: EmittedProgram) -> core.ProgramDesc:
@@ -111,6 +113,7 @@ def _append_ops(desc: core.ProgramDesc, old: framework.Block, message: framework
             home, position = emitted.places.get(origin, (old.idx, index))
             new.copy_from(old.program.block(home).desc.op(position))
             _rename(new, op)
+            _rename_lists(new, op)
             if origin in emitted.cloned:
                 _set_role(new, op)
         _identify(new, identified)
@@ -136,6 +139,12 @@ def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
             desc.remove_output(name)
         for slot in op.outputs:
             desc.set_output(slot.parameter, list(slot.arguments))
+
+
+def _rename_lists(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    for attribute in op.attrs:
+        if attribute.name in NAME_LISTS and desc.attr(attribute.name) != list(attribute.strings):
+            desc._set_strs_attr(attribute.name, list(attribute.strings))
 
 
 def _arguments(slots: Iterable[framework_pb2.OpDesc.Var]) -> List[str]:
@@ -219,9 +228,9 @@ def _standing_alone(desc: core.VarDesc) -> core.VarDesc:
 
 
 def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
-    tensor: Dict[str, Any] = {}
+    tensor: Dict[str, Any] = {'stop_gradient': desc.stop_gradient()}
     if desc.type() == _TENSOR:
-        tensor = {'shape': desc.shape(), 'dtype': desc.dtype(), 'lod_level': desc.lod_level()}
+        tensor.update(shape=desc.shape(), dtype=desc.dtype(), lod_level=desc.lod_level())
     block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
 
 
@@ -250,47 +259,3 @@ def _keep_variables(program: framework.Program, desc: core.ProgramDesc) -> None:
     with contextlib.suppress(Exception):  # only takes memory, and the program is rewritten by now
         for index in range(desc.num_blocks()):
             desc.block(index)._remove_op(0, desc.block(index).op_size())
-
-
-def merged_variables(program: framework.Program) -> Dict[str, str]:
-    """Names whose contents an earlier call gave up, and the names that have their memory now, if any."""
-    return dict(getattr(program, _MERGED, {}))
-
-
-def _guard(program: framework.Program, merged: Dict[str, str]) -> None:
-    if merged:
-        program.__class__ = OptimizedProgram
-        setattr(program, _MERGED, merged)
-        for block in program.blocks:
-            block.__class__ = _GuardedBlock
-
-
-def _cannot_be_fetched(name: str, heir: str) -> str:
-    what = f'gave its memory to {heir!r}' if heir else 'releases it after its last use'
-    return (f'variable {name!r} cannot be fetched: memory_optimize {what}. Build the program again '
-            f'and pass it in fetch_list: memory_optimize(program, fetch_list=[{name!r}, ...])')
-
-
-class OptimizedProgram(framework.Program):
-    """A Program that knows which of its variables gave their memory away.
-
-    The executor clones a program and appends fetch ops to the clone; that is where a fetch of such a variable
-    is caught, before it can fail with a message that says nothing of the cause.
-    """
-
-    def clone(self, for_test: bool = False) -> framework.Program:
-        copy = super().clone(for_test)
-        _guard(copy, merged_variables(self))
-        return copy
-
-
-class _GuardedBlock(framework.Block):
-
-    def append_op(self, *args: Any, **kwargs: Any) -> framework.Operator:
-        if kwargs.get('type') in ('fetch', 'fetch_v2'):
-            merged = merged_variables(self.program)
-            for variable in kwargs.get('inputs', {}).get('X', ()):
-                name = variable if isinstance(variable, str) else variable.name
-                if name in merged:
-                    raise MergedVariableError(_cannot_be_fetched(name, merged[name]))
-        return super().append_op(*args, **kwargs)

@@ -29,7 +29,7 @@ def check_names(message: framework_pb2.ProgramDesc, fetched: FrozenSet[str],
         for name in sorted(names - known):
             if name in merged:
                 raise MergedVariableError(
-                    f'{argument}: {name!r} was merged into {merged[name]!r} by an earlier call. '
+                    f'{argument}: {name!r} is gone: an earlier call made it {merged[name]!r}. '
                     'Build the program again and name it in the first call.')
             raise UnknownVariableError(
                 f'{argument}: the program has no variable {name!r}.{_meant(name, known)}')
@@ -77,8 +77,11 @@ def check_emitted(program: ImportedProgram, emitted: EmittedProgram) -> None:
     message = parse(emitted.message.SerializeToString())
     check_blocks(program.message, message)
     again = import_message(message, fetched, infer=lambda _: {}, labels=False)
+    _check_names_kept(program, emitted)
     origins = _origins(program, again, emitted)
-    check_frame(program, again, origins)
+    check_frame(program, again, origins, emitted.renamed)
+    for value in again.graph.values:  # what has a new name is what it was before anyone writes it, too
+        value.name = emitted.stands_for.get(value.name, value.name)
     verify(program.graph, again.graph, origins)
 
 
@@ -92,3 +95,16 @@ def _origins(program: ImportedProgram, again: ImportedProgram,
         origins.update(
             (new, old) for new, old in zip(new_ops, emitted.origins[block]) if old is not None)
     return origins
+
+
+def _check_names_kept(program: ImportedProgram, emitted: EmittedProgram) -> None:
+    """Variables that are fed, fetched or kept from run to run are still declared by their names."""
+    had = {v.name for v in program.message.blocks[0].vars}
+    protected = {
+        v.name
+        for v in program.graph.values
+        if v.region == 0 and v.name in had and (v.fed or v.fetched or v.persistable)
+    }
+    lost = sorted(protected.difference(v.name for v in emitted.message.blocks[0].vars))
+    if lost:
+        raise VerificationError(f'variable {lost[0]!r} is gone')

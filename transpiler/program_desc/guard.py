@@ -1,0 +1,98 @@
+"""A program that knows which of its variables memory_optimize took away, and says so to who asks for one.
+
+That there is no such variable is a property of the desc, which every copy has: Paddle itself finds nothing. This is for the
+error to name the cause and the way out, wherever the program is used as the object that it is, or as a clone of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Mapping
+
+from paddle.base import framework
+
+from transpiler.errors import InvalidProgramError, MergedVariableError
+
+_MERGED = '_merged_variables'
+
+
+def merged_variables(program: framework.Program) -> Dict[str, str]:
+    """Names whose contents an earlier call gave up, and the names that have their memory now."""
+    return dict(getattr(program, _MERGED, {}))
+
+
+def guard(program: framework.Program, merged: Mapping[str, str]) -> None:
+    """Lets `program` refuse whoever asks for one of the names in `merged`."""
+    if merged:
+        program.__class__ = OptimizedProgram
+        setattr(program, _MERGED, dict(merged))
+        for block in program.blocks:
+            block.__class__ = _GuardedBlock
+
+
+class OptimizedProgram(framework.Program):
+    """A Program some of whose variables are gone."""
+
+    def clone(self, for_test: bool = False) -> framework.Program:
+        copy = super().clone(for_test)
+        guard(copy, merged_variables(self))
+        return copy
+
+    def _create_block(self, parent_idx: Any = None) -> framework.Block:
+        block = super()._create_block(parent_idx)
+        block.__class__ = _GuardedBlock
+        return block
+
+    def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> framework.Program:
+        fed = feeded_var_names if isinstance(feeded_var_names, list) else [feeded_var_names]
+        _refuse(self, [*fed, *(targets if isinstance(targets, list) else [targets])])
+        return super()._prune_with_input(feeded_var_names, targets)
+
+    @property
+    def _appending_grad_times(self) -> int:
+        return self.__dict__['_appending_grad_times']
+
+    @_appending_grad_times.setter
+    def _appending_grad_times(self, times: int) -> None:
+        """Paddle counts here, first of all, how often it adds gradients: to values that are gone by then."""
+        if times > self._appending_grad_times:
+            raise InvalidProgramError(
+                'gradients cannot be added to a program that memory_optimize has rewritten: it keeps what the gradients '
+                'need no longer. Build the program again and call minimize or append_backward before memory_optimize'
+            )
+
+
+class _GuardedBlock(framework.Block):
+
+    def append_op(self, *args: Any, **kwargs: Any) -> framework.Operator:
+        _refuse_operands(self, kwargs)
+        return super().append_op(*args, **kwargs)
+
+    def _prepend_op(self, *args: Any, **kwargs: Any) -> framework.Operator:
+        _refuse_operands(self, kwargs)
+        return super()._prepend_op(*args, **kwargs)
+
+    def _insert_op(self, index: int, *args: Any, **kwargs: Any) -> framework.Operator:
+        _refuse_operands(self, kwargs)
+        return super()._insert_op(index, *args, **kwargs)
+
+
+def _refuse_operands(block: framework.Block, made_of: Mapping[str, Any]) -> None:
+    operands = (made_of.get('inputs') or {}).values()
+    _refuse(
+        block.program,
+        (v for given in operands for v in (given if isinstance(given, (list, tuple)) else [given])))
+
+
+def _refuse(program: framework.Program, asked: Iterable[Any]) -> None:
+    merged = getattr(program, _MERGED, {})
+    for variable in asked:
+        name = variable if isinstance(variable, str) else getattr(variable, 'name', None)
+        if isinstance(name, str) and name in merged:
+            raise MergedVariableError(_is_gone(name, merged[name]))
+
+
+def _is_gone(name: str, instead: str) -> str:
+    return (
+        f'variable {name!r} cannot be fetched or read: memory_optimize releases it after its last use, or has others in '
+        f'its memory ({instead!r}). Build the program again and pass it in fetch_list: '
+        f'memory_optimize(program, fetch_list=[{name!r}, ...])')
