@@ -14,7 +14,7 @@ from benchmarks.wild.script import Builder, Script
 BATCH, CLASSES = 2, 10
 # Below these the classifier of the network gets another number of inputs than it was made for.
 SIDES = {
-    'alexnet': 96,
+    'alexnet': 224,
     'googlenet': 224,
     'inception_v3': 96,
     'squeezenet1_0': 64,
