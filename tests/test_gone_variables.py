@@ -151,7 +151,10 @@ def test_no_op_can_be_added_that_reads_what_is_gone(read: Callable[[Any], Any]) 
 
 def test_gradients_cannot_be_added_to_what_is_gone() -> None:
     with new_programs() as (main, startup):
-        loss = paddle.mean(static.nn.fc(static.nn.fc(static.data('x', [-1, 64]), 64), 64))
+        hidden = static.data('x', [-1, 64])
+        for _ in range(4):
+            hidden = static.nn.fc(hidden, 64, activation='relu')
+        loss = paddle.mean(hidden)
         memory_optimize(main, fetch_list=[loss], runtime='retaining', batch_size=32)
         assert merged_variables(main)
         before = [op.type for op in main.global_block().ops]
