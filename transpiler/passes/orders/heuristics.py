@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from itertools import accumulate
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.analysis.dependences import successors
@@ -52,7 +53,8 @@ def update_chains(problem: Problem) -> List[int]:
 
     Later updates may wait for it as well, as that of a weight for all that reads the weight, if they wait for the first
     of them. Run at once, the ops of one chain hold up nothing that they wait for: whatever runs behind one of them and
-    before another is of the chain.
+    before another is of the chain. An op stays where it is if anything but such chains stands between it and its update:
+    that it is put off, to the last of the terms of a gradient, say, could keep alive what it reads.
     """
     made = bytes_made(problem)
     found = [-1] * len(problem)
@@ -65,7 +67,15 @@ def update_chains(problem: Problem) -> List[int]:
         elif following:
             first = min(following)
             found[op] = first if first >= 0 and _all_wait_for(first, following, later) else -1
-    return found
+    return _not_put_off(found)
+
+
+def _not_put_off(chains: List[int]) -> List[int]:
+    others = list(accumulate((update < 0 for update in chains), initial=0))  # before each op
+    return [
+        update if update >= 0 and others[update] == others[op] else -1
+        for op, update in enumerate(chains)
+    ]
 
 
 def _all_wait_for(first: int, updates: Set[int], later: Mapping[int, Set[int]]) -> bool:
