@@ -389,3 +389,15 @@ def independent_towers() -> Case:
         loss = square_loss(paddle.add_n(towers))
         train(loss, paddle.optimizer.Adam(0.01))
     return Case(main, startup, random_feed(x=floats(8, 16)), [loss.name])
+
+
+def layouts_of_their_own() -> Case:
+    """Kernels of oneDNN and plain ones in turn: the executor copies what they hand each other, once for each name."""
+    with new_programs() as (main, startup):
+        value, sums = data("x", -1, 64), []
+        for kind in (paddle.tanh, F.sigmoid, paddle.tanh):
+            value = kind(value)
+            main.global_block().ops[-1]._set_attr("use_mkldnn", True)
+            sums.append(paddle.sum(paddle.cumsum(value, axis=1)))
+        total = paddle.add_n(sums)
+    return Case(main, startup, random_feed(x=floats(6, 64)), [total.name])

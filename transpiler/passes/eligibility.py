@@ -10,6 +10,9 @@ from transpiler.ir import Graph, RegionKind, Value, ValueKind
 
 _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
+# Paddle's executor copies what such an operator and others hand each other, and keeps one copy for each name: a second
+# value of that name would be read from the copy of the first.
+_COPIED_BY_NAME = 'copied between layouts, once for its name'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 LEAST_BYTES = 256
@@ -26,7 +29,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                            (_beside_arrays(graph), _BESIDE_ARRAYS),
                            (_linked(graph), PASSED_BY_NAME), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
-                           (states(graph), 'state that an operator carries on')):
+                           (states(graph), 'state that an operator carries on'),
+                           (_converted(graph), _COPIED_BY_NAME)):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():
@@ -40,7 +44,7 @@ def never_released(reasons: Dict[int, str]) -> Dict[int, str]:
 
     An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
     """
-    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD)
+    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME)
     return {value: reason for value, reason in reasons.items() if reason not in harmless}
 
 
@@ -99,6 +103,10 @@ def _beside_arrays(graph: Graph) -> Set[int]:
         if not op.regions and kinds & {ValueKind.ARRAY, ValueKind.OTHER}:
             found.update(named)
     return found
+
+
+def _converted(graph: Graph) -> Set[int]:
+    return {v for op in graph.ops if op.facts.converts for v in op.reads() + op.writes()}
 
 
 def _linked(graph: Graph) -> Set[int]:
