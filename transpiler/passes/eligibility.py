@@ -29,8 +29,8 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                            (_beside_arrays(graph), _BESIDE_ARRAYS),
                            (_linked(graph), PASSED_BY_NAME), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
-                           (states(graph), 'state that an operator carries on'),
-                           (_converted(graph), _COPIED_BY_NAME)):
+                           (states(graph), 'state that an operator carries on'), (_converted(graph),
+                                                                                  _COPIED_BY_NAME)):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in spans.items():

@@ -84,7 +84,9 @@ class KnownContents:
     def _fill(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
         dims = _dims(block, op.output('Out')[0])
         value = op.attr('value')
-        if dims is None or -1 in dims or math.prod(dims) > _MOST_ELEMENTS or value != int(value):
+        if dims is None or -1 in dims or math.prod(dims) > _MOST_ELEMENTS:
+            return None
+        if not float(value).is_integer():  # nor is what is infinite, or no number
             return None
         return [int(value)] * math.prod(dims)
 

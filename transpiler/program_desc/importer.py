@@ -140,6 +140,8 @@ class _Importer:
         self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
         self._chains: Dict[int, List[Dict[str, int]]] = {
         }  # by block that is being read: where names are looked up
+        # They are fed, and held, even if no op reads them.
+        self._inputs = {v.name for v in message.blocks[0].vars if v.need_check_feed}
         self._runs = Counter(b for block in message.blocks for op in block.ops
                              if op.type == _RUNS_PARTS for b in _blocks_run(op))
 
@@ -350,8 +352,8 @@ class _Importer:
         for value in self._graph.values:
             is_main = value.region == 0
             value.fetched = value.copied_out = is_main and value.name in self._fetched
-            value.fed = (is_main and not value.persistable and value.id in read and
-                         value.id not in written)
+            enters = value.id in read or value.name in self._inputs
+            value.fed = (is_main and not value.persistable and enters and value.id not in written)
         for op in self._graph.region_ops(0):
             if op.kind in ('fetch', 'fetch_v2'):
                 for v in op.reads():

@@ -1,0 +1,66 @@
+"""Generated programs of many kinds of operators give equal bytes; what the importer owes to them."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import paddle
+import pytest
+
+from tests.harness import fingerprint, new_programs
+from tests.scenarios.common import data
+from transpiler import memory_optimize
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.program_desc.importer import import_program
+
+# More of them, peaks and budgets, too: python -m tests.wild.
+_PARTS, _SEEDS = 2, 20
+
+
+def _wild(*arguments: str) -> str:
+    """What the command says; its failures stand in it line by line."""
+    done = subprocess.run([sys.executable, '-m', 'tests.wild', *arguments],
+                          stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL,
+                          cwd=Path(__file__).parent.parent)
+    said = done.stdout.decode()
+    assert done.returncode == 0, said
+    return said
+
+
+@pytest.mark.parametrize('part', range(_PARTS))
+def test_generated_programs_give_equal_bytes(part: int) -> None:
+    first = part * _SEEDS
+    said = _wild('--seeds', f'{first}..{first + _SEEDS}', '--modes', 'one', '--values-alone')
+    whole, kinds = map(int, re.search(r'(\d+) programs ran whole.*; (\d+) kinds', said).groups())
+    assert whole >= _SEEDS * 3 // 4 and kinds >= 60
+
+
+def _peak(main: Any, rows: int) -> int:
+    program = import_program(fingerprint(main))
+    return Timeline(program.graph, RuntimeModel.COLLECTING, dict.fromkeys(program.symbols(),
+                                                                          rows)).peak_bytes
+
+
+def test_an_input_that_no_operator_reads_counts_from_its_feeding_on() -> None:
+    peaks = []
+    for unread in (False, True):
+        with new_programs() as (main, _):
+            paddle.mean(data('x', -1, 8))
+            if unread:
+                data('label', -1, 3, dtype='int64')
+        peaks.append(_peak(main, rows=5))
+    assert peaks[1] - peaks[0] == 5 * 3 * 8
+
+
+@pytest.mark.parametrize('value', ['inf', '-inf', 'nan'])
+def test_a_constant_that_is_no_number_is_no_shape(value: str) -> None:
+    with new_programs() as (main, _):
+        limit = paddle.full([2], float(value))
+        paddle.maximum(paddle.tanh(data('x', -1, 2)), limit)
+    before = fingerprint(main)
+    assert memory_optimize(main, batch_size=4).changed == (fingerprint(main) != before)

@@ -1,0 +1,236 @@
+"""One generated program, untouched and optimized, in each executor mode: what is wrong with it, if anything."""
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import paddle
+
+from tests.harness import (SEED, Case, Mode, Value, executor_mode, fresh_scope, snapshot)
+from tests.harness import _set_learning_rate as set_learning_rate
+from tests.harness import _state as state_of
+from tests.wild.children import Ended, in_child
+from tests.wild.programs import Built, build
+from tests.wild.recipes import Recipe, recipe
+from tests.wild.seen import load
+from transpiler import MemoryBudgetError, memory_optimize
+
+MODES: Dict[str, Mode] = {
+    'seq': Mode(order='sequential'),
+    'default': Mode(),
+    'serial': Mode(order='serial'),
+    'hold': Mode(collect=False),
+}
+STEPS = 4
+_SECONDS = 120.0
+# A collector that was late once may be in time at another try: so often is a peak of later runs looked at again.
+_AGAIN = 4
+# A scalar that only the plan has, as what an order is held by.
+_FEW_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Run:
+    """Digests of all values that a user can see, and bytes: at rest, and the highest after the first and the last run."""
+
+    values: Dict[str, str]
+    resting: int
+    first: int
+    later: int
+
+
+@dataclass
+class Verdict:
+    """What became of one program in some modes. `why_not` says why it was not run, `failures` what went wrong."""
+
+    seed: int
+    why_not: str = ''
+    failures: List[str] = field(default_factory=list)
+    kinds: List[str] = field(default_factory=list)
+    changed: int = 0
+    budgets: int = 0
+    modes: List[str] = field(default_factory=list)
+
+
+def warm_up() -> None:
+    """Imports what planning needs, and compiles, once for all children."""
+    built = build(recipe(8))
+    memory_optimize(built.case.main, fetch_list=built.case.fetch, runtime='predictor')
+
+
+def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdict:
+    """Runs the program of `seed` in children. `values_alone`: peaks and budgets are not judged."""
+    ended = in_child(partial(_trial, recipe(seed), modes, values_alone),
+                     _SECONDS * (1 + len(modes)))
+    if ended.failure:
+        return Verdict(seed, failures=[f'TRIAL {ended.failure}'])
+    return Verdict(**ended.value)
+
+
+def trial_of_seen(name: str) -> Verdict:
+    """The same for a program that is kept because something was wrong with it once."""
+    ended = in_child(partial(_trial_of_seen, name), _SECONDS * 3)
+    if ended.failure:
+        return Verdict(int(name), failures=[f'TRIAL {ended.failure}'])
+    return Verdict(**ended.value)
+
+
+def _trial_of_seen(name: str) -> Dict[str, Any]:
+    seen, verdict = load(name), Verdict(int(name))
+    for mode in seen.modes:
+        _try_mode(seen.built, mode, None, seen.budget, verdict)
+    return asdict(verdict)
+
+
+def _trial(drawn: Recipe, modes: Sequence[str], values_alone: bool) -> Dict[str, Any]:
+    verdict = Verdict(drawn.seed)
+    try:
+        plain = build(drawn)
+    except Exception as error:  # Paddle refuses some combinations, which is nothing that we could judge
+        verdict.why_not = f'not built: {type(error).__name__}: {str(error).strip().splitlines()[-1][:150]}'
+        return asdict(verdict)
+    verdict.kinds = sorted({op.type for block in plain.case.main.blocks for op in block.ops})
+    for name in modes:
+        _try_mode(plain, name, drawn.room, None, verdict, values_alone)
+    return asdict(verdict)
+
+
+def _try_mode(plain: Built,
+              name: str,
+              room: Optional[float],
+              budget: Optional[int],
+              verdict: Verdict,
+              values_alone: bool = False) -> None:
+    mode = MODES[name]
+    ended = _run(plain.case, mode)
+    if ended.failure:
+        verdict.why_not = f'{name}: untouched: {ended.failure}'
+        return
+    before = Run(**ended.value)
+    verdict.modes.append(name)
+    optimized = in_child(partial(_optimized, plain, mode, room, budget), _SECONDS)
+    if optimized.failure:
+        verdict.failures.append(f'CRASH {name} room={room}: {optimized.failure}')
+        return
+    told = optimized.value
+    verdict.changed += told['changed']
+    verdict.budgets += told['budget'] is not None
+    if told['run'] is None:  # no plan for the budget
+        return
+    judge = _Judge(plain, mode, before, told['budget'])
+    verdict.failures += [
+        f'{what} {name} room={room}: {text}; said {told["said"]}'
+        for what, text in judge.wrong(Run(**told['run']), values_alone)
+    ]
+
+
+@dataclass
+class _Judge:
+    """Compares with the untouched run `before`."""
+
+    plain: Built
+    mode: Mode
+    before: Run
+    budget: Optional[int]
+
+    def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
+        """What is wrong with the optimized run: the kind of failure, and the figures."""
+        before, found = self.before, []
+        unequal = sorted(k for k in {*before.values, *after.values}
+                         if before.values.get(k) != after.values.get(k))
+        if unequal and self._repeats():
+            found.append(('BYTES', f'{len(unequal)} differ, first {unequal[0]}'))
+        return found if values_alone else found + self._peaks(after)
+
+    def _peaks(self, after: Run) -> List[Tuple[str, str]]:
+        before, found = self.before, []
+        if self.budget is not None and max(after.first, after.later) > self.budget:
+            which = 'first' if after.first > self.budget else 'later'
+            found.append(
+                (f'BUDGET-{which}', f'{after.first}, later {after.later} of {self.budget}, at rest '
+                 f'{after.resting}, untouched {before.first}, {before.later}'))
+        if after.first > before.first + _FEW_BYTES:
+            found.append(
+                ('PEAK-first', f'{before.first} became {after.first}, at rest {before.resting}'))
+        elif after.later > before.later and self._rises(after):
+            found.append(('PEAK-later',
+                          f'{before.later} became {after.later}, at rest {before.resting}, first '
+                          f'{before.first} became {after.first}'))
+        return found
+
+    def _repeats(self) -> bool:
+        """Whether the untouched program gives the same bytes at other tries, which not each does in the default mode."""
+        runs = [_run(self.plain.case, self.mode) for _ in range(_AGAIN)]
+        return all(e.value['values'] == self.before.values for e in runs if not e.failure)
+
+    def _rises(self, after: Run) -> bool:
+        """Whether the peak of later runs is above the highest of the untouched program at more tries, too."""
+        untouched = [_run(self.plain.case, self.mode) for _ in range(_AGAIN)]
+        highest = max([self.before.later, *(e.value['later'] for e in untouched if not e.failure)])
+        if after.later <= highest:
+            return False
+        function = partial(_optimized, self.plain, self.mode, None, self.budget)
+        optimized = [in_child(function, _SECONDS) for _ in range(_AGAIN)]
+        return all(e.value['run']['later'] > highest for e in optimized if not e.failure)
+
+
+def _run(case: Case, mode: Mode) -> Ended:
+    return in_child(lambda: asdict(_run_here(case, mode)), _SECONDS)
+
+
+def _optimized(built: Built, mode: Mode, room: Optional[float],
+               budget: Optional[int]) -> Dict[str, Any]:
+    """In a child: plans, and runs in another. Neither has anything allocated before, and `built` is the child's own."""
+    with executor_mode(mode):
+        if room is not None:
+            twin = replace(built, case=replace(built.case, main=built.case.main.clone()))
+            free = _optimize(twin, {})
+            above = max(0, free.peak_bytes_before - free.sure_bytes)
+            budget = free.resting_bytes + free.sure_bytes + int(room * above)
+        try:
+            report = _optimize(built, {} if budget is None else {'budget': budget})
+        except MemoryBudgetError:
+            return {'changed': False, 'budget': budget, 'run': None, 'said': None}
+    ended = _run(built.case, mode)
+    if ended.failure:
+        raise RuntimeError(f'optimized: {ended.failure}')
+    said = (report.resting_bytes, report.peak_bytes_before, report.peak_bytes_after,
+            report.sure_bytes)
+    return {'changed': report.changed, 'budget': budget, 'run': ended.value, 'said': said}
+
+
+def _optimize(built: Built, more: Dict[str, Any]) -> Any:
+    return memory_optimize(built.case.main,
+                           fetch_list=list(built.case.fetch),
+                           **built.options,
+                           **more)
+
+
+def _run_here(case: Case, mode: Mode) -> Run:
+    """In a process that has allocated nothing so far."""
+    core = paddle.base.core
+    paddle.seed(SEED)
+    peaks: List[int] = []
+    values: Dict[str, str] = {}
+    with executor_mode(mode), fresh_scope() as scope:
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        resting = core.host_memory_stat_current_value('Allocated', 0)
+        feeds = [case.feed(step) for step in range(STEPS)]
+        for step, fed in enumerate(feeds):
+            set_learning_rate(case.main, step)
+            got = executor.run(case.main, feed=fed, fetch_list=list(case.fetch))
+            peaks.append(core.host_memory_stat_peak_value('Allocated', 0))
+            values.update((f'{name} at step {step}', _digest(snapshot(value)))
+                          for name, value in zip(case.fetch, got))
+        values.update((name, _digest(value)) for name, value in state_of(case.main, scope).items())
+    return Run(values, resting, peaks[0], peaks[-1])
+
+
+def _digest(value: Value) -> str:
+    if isinstance(value, tuple):
+        return ' '.join(map(_digest, value))
+    facts = f'{value.dtype} {value.shape} {value.lod} '
+    return facts + hashlib.sha256(value.data).hexdigest()
