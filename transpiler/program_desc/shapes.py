@@ -358,8 +358,7 @@ class _Inference:
             if result.failed:
                 self.failed.add((index, j))
             for key, shape in zip(step.outputs, result.shapes):
-                # In a loop, most trips do not take the branch: what it makes would be counted for all of them.
-                if -1 in shape and index == 0:
+                if -1 in shape:
                     shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
                 self._shapes[key] = shape
                 if shape != self.largest.setdefault(key, shape):
