@@ -168,7 +168,7 @@ class Lifetimes:
         lifetimes = self.by_region[region]
         if storage not in lifetimes:
             size = self._sizes.get(storage)
-            if size is None:
+            if size is None or not self._graph.regions[region].ops:  # without ops there is no moment to live at
                 return None
             lifetimes[storage] = Lifetime(position, position, size, storages=(storage,))
         return lifetimes[storage]
