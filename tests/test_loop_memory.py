@@ -74,13 +74,7 @@ def test_a_lod_dynamic_rnn_needs_three_times_less_for_its_first_batch_and_what_w
     assert abs(after - said['peak_bytes_after']) <= TOLERANCE * after
 
 
-@pytest.mark.parametrize(
-    'program',
-    [
-        'loop_in_cond',
-        # Known to fall short: what a branch makes is counted for each trip, also for those that do not take it.
-        pytest.param('cond_in_loop', marks=pytest.mark.xfail(strict=True))
-    ])
+@pytest.mark.parametrize('program', ['loop_in_cond', 'cond_in_loop'])
 def test_loops_and_branches_in_each_other_need_what_was_predicted(tmp_path: Path,
                                                                   program: str) -> None:
     """A branch's gradient hands out what it has made when it is through, not while a loop in it runs; and the collector may

@@ -47,8 +47,8 @@ class Lifetimes:
         self._graph = graph
         self.model = model
         self._sharing = sharing
-        self._positions = Positions(graph)
-        self.position = self._positions.of
+        self.positions = Positions(graph)
+        self.position = self.positions.of
         self._sizes = _storage_sizes(graph)
         self.unsized = tuple(v.id
                              for v in graph.values
@@ -102,8 +102,8 @@ class Lifetimes:
         self._touches_by_home, self._ends_by_home  # found once, for all orders
         found = copy.copy(self)
         found._graph = graph
-        found._positions = self._positions.reordered(graph, region)
-        found.position = found._positions.of
+        found.positions = self.positions.reordered(graph, region)
+        found.position = found.positions.of
         found.by_region = {**self.by_region, region: {}}
         found.shared = []
         facts = graph.regions[region]
@@ -132,7 +132,7 @@ class Lifetimes:
 
     def seen_from(self, op: Op, home: int) -> Tuple[int, bool]:
         """See `Positions`."""
-        return self._positions.seen_from(op, home)
+        return self.positions.seen_from(op, home)
 
     def _touched(self, op: Op) -> Tuple[int, ...]:
         """Values that keep their storage alive at `op`."""
@@ -149,7 +149,7 @@ class Lifetimes:
     def _touch(self, op: Op, value: int) -> None:
         """For any op that may see `value`: of its own region, within it, or one that continues its scope."""
         home = self._graph.values[value].region
-        at, kept = self._positions.seen_from(op, home)
+        at, kept = self.positions.seen_from(op, home)
         if at < 0 or at > self.emptied_at(value):
             return
         lifetime = self._at(home, self._graph.values[value].storage, at)
@@ -168,7 +168,8 @@ class Lifetimes:
         lifetimes = self.by_region[region]
         if storage not in lifetimes:
             size = self._sizes.get(storage)
-            if size is None or not self._graph.regions[region].ops:  # without ops there is no moment to live at
+            # Without ops there is no moment to live at.
+            if size is None or not self._graph.regions[region].ops:
                 return None
             lifetimes[storage] = Lifetime(position, position, size, storages=(storage,))
         return lifetimes[storage]

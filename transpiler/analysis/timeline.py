@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import (Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple, Union)
 
+from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import MOVE, ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
@@ -38,12 +39,33 @@ class _Left(NamedTuple):
     start: int
     region: Region
     until: int
-    amount: Size
+    size: Size
 
 
 class Point(NamedTuple):
     op: int
     bytes: int
+
+
+class _Changes:
+    """Bytes that are added, or taken away, at each position of a region."""
+
+    def __init__(self, positions: int) -> None:
+        self._always = [0] * positions
+        self._chosen: Dict[int, List[Tuple[Place, int]]] = {}
+
+    def note(self, at: int, place: Optional[Place], amount: int) -> None:
+        if at >= len(self._always):
+            return
+        if place is None:
+            self._always[at] += amount
+        else:
+            self._chosen.setdefault(at, []).append((place, amount))
+
+    def apply(self, at: int, live: Fullest) -> None:
+        live.total += self._always[at]
+        for place, amount in self._chosen.get(at, ()):
+            live.add(place, amount)
 
 
 class _Entry(NamedTuple):
@@ -57,7 +79,8 @@ class Timeline:
     """Bytes above resting that exist while each op runs, for one runtime model and concrete dims.
 
     A loop is one pass over its body, at its fullest trip: what earlier trips left for the gradient is
-    counted `trips - 1` times below it. What kernels allocate for themselves is not in it.
+    counted `trips - 1` times below it. Of what is never there together, the results and scopes of branches that exclude
+    each other, the largest is counted. What kernels allocate for themselves is not in it.
 
     Args:
         graph: the program.
@@ -69,6 +92,9 @@ class Timeline:
         self._graph = graph
         self._dims = dict(dims)
         self.lifetimes = Lifetimes(graph, model)
+        # A runtime that retains has, of each branch, what was left when it was last taken.
+        self._alternatives = None if model is RuntimeModel.RETAINING else Alternatives(
+            graph, self.lifetimes.positions)
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._kept: Dict[int, int] = {}
         self._kept_sizes: Dict[int, Size] = {}  # by region, as are these
@@ -117,9 +143,7 @@ class Timeline:
     def kept_per_trip(self, region: int) -> Size:
         """Bytes that one trip of `region` leaves behind for the gradient, the scopes that inner loops leave in it included."""
         if region not in self._kept_sizes:
-            own = [l.size for l in self.lifetimes.by_region[region].values() if l.kept]
-            inside = [amount for *_, amount in self._scopes_left_for_good(region)]
-            self._kept_sizes[region] = Size.total([*own, *inside])
+            self._kept_sizes[region] = Size.total(each.size for each in self._fullest_kept(region))
         return self._kept_sizes[region]
 
     def evaluate(self, size: Size) -> int:
@@ -158,23 +182,18 @@ class Timeline:
             self._peaks[region.id] = max((p.bytes for p in points[first:]), default=base)
 
     def _steps(self, region: Region, base: int, lags: bool) -> Iterator[Union[Point, _Entry]]:
-        starts, ends = self._events(region, ops_late(region) if lags else 0)
-        live = base
+        before, after = self._events(region, ops_late(region) if lags else 0)
+        live = Fullest(base)
         for at, op in enumerate(self._graph.region_ops(region.id)):
-            live += starts[at]
-            if not op.regions:
-                yield Point(op.id, live)
-                live -= ends[at]
-                continue
-            yield Point(op.id, live + self.while_handing_out(op))
+            before.apply(at, live)
+            yield Point(op.id, live.total + (self.while_handing_out(op) if op.regions else 0))
             for inner in map(self._graph.regions.__getitem__, op.regions):
-                found = live + self.around_a_trip(inner)
+                found = live.given(self._place(inner)) + self.around_a_trip(inner)
                 if lags:
                     found += min(self._earlier_trips(inner),
                                  _TRIPS_LATE) * self._collected_in(inner)
                 yield _Entry(inner, found)
-            live -= ends[at]
-            live += self._left_behind(op.regions)
+            after.apply(at, live)
 
     def peak_within(self, region: int, ops: Sequence[int]) -> int:
         """The most that exists while `region` runs, if its ops stood in the order of `ops`: what runs inside them, and around
@@ -266,18 +285,44 @@ class Timeline:
     def _total(self, residents: Iterable[Resident]) -> int:
         return sum(self.evaluate(r.size) * self.evaluate(r.count) for r in residents)
 
-    def _events(self, region: Region, lag: int) -> Tuple[List[int], List[int]]:
-        """Bytes that start and that end at each position of `region`; storages end `lag` ops late."""
-        starts, ends = [0] * len(region.ops), [0] * (len(region.ops) + lag)
+    def _events(self, region: Region, lag: int) -> Tuple[_Changes, _Changes]:
+        """What changes before and after each op of `region`; storages end `lag` ops late."""
+        before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
         for lifetime in self.lifetimes.by_region[region.id].values():
-            size = self.evaluate(lifetime.size)
-            starts[lifetime.first] += size
+            size, place = self.evaluate(lifetime.size), self._place_of(region, lifetime)
+            before.note(lifetime.first, place, size)
             prompt = self._graph.ops[region.ops[lifetime.last]].kind == RELEASE
-            ends[lifetime.last + (0 if prompt else lag)] += size
+            after.note(lifetime.last + (0 if prompt else lag), place, -size)
         for left in self._scopes_left_in(region):
-            if left.until < len(ends):
-                ends[left.until] += self.evaluate(left.amount)
-        return starts, ends
+            amount, place = self.evaluate(left.size), self._place_left(region, left)
+            after.note(left.start, place, amount)
+            after.note(left.until, place, -amount)
+        return before, after
+
+    def _place(self, region: Region) -> Optional[Place]:
+        return self._alternatives.of_scopes(region) if self._alternatives else None
+
+    def _place_of(self, region: Region, lifetime: Lifetime) -> Optional[Place]:
+        """The place of what is gone before its branch is next left out."""
+        if self._alternatives is None:
+            return None
+        place = self._alternatives.of_storages(lifetime.storages)
+        gone = not lifetime.kept and lifetime.last < len(region.ops) - 1
+        return place if place is None or gone or self._begins_anew(region) else None
+
+    def _place_left(self, region: Region, left: _Left) -> Optional[Place]:
+        place = self._place(left.region)
+        gone = left.until < len(region.ops)
+        return place if place is None or gone or self._begins_anew(region) else None
+
+    def _begins_anew(self, region: Region) -> bool:
+        """Whether nothing is left in the scope of `region` when a trip begins: it is a new one, or a gradient has used up
+        what was in it."""
+        while region.keeps_scopes:
+            if region.kind is RegionKind.LOOP or region.id in self._gradient_op:
+                return True
+            region = self._graph.regions[region.parent]
+        return False
 
     def _collected_in(self, region: Region) -> int:
         """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees."""
@@ -292,14 +337,11 @@ class Timeline:
             for lifetime in self.lifetimes.by_region[region.id].values()
             if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
             self._graph.ops[region.ops[lifetime.last]].kind != RELEASE)
-        return own + sum(
-            self._collected_in(self._graph.regions[r])
-            for op in self._graph.region_ops(region.id)
-            for r in op.regions)
-
-    def _left_behind(self, regions: Tuple[int, ...]) -> int:
-        inner = (self._graph.regions[r] for r in regions)
-        return sum(self.evaluate(r.trips) * self._kept_bytes(r) for r in inner if r.keeps_scopes)
+        inside = Fullest()
+        for op in self._graph.region_ops(region.id):
+            for inner in map(self._graph.regions.__getitem__, op.regions):
+                inside.add(self._place(inner), self._collected_in(inner))
+        return own + inside.total
 
     def _kept_bytes(self, region: Region) -> int:
         if region.id not in self._kept:
@@ -327,16 +369,29 @@ class Timeline:
         facts = self._graph.regions[region]
         return (l for l in self._scopes_left_in(facts) if l.until >= len(facts.ops))
 
+    def _fullest_kept(self, region: int) -> List[Union[Lifetime, _Left]]:
+        """What the fullest trip of `region` leaves behind."""
+        facts = self._graph.regions[region]
+        found: List[Tuple[Optional[Place], Union[Lifetime, _Left]]] = [
+            (self._place_of(facts, lifetime), lifetime)
+            for lifetime in self.lifetimes.by_region[region].values()
+            if lifetime.kept
+        ]
+        found += [
+            (self._place_left(facts, left), left) for left in self._scopes_left_for_good(region)
+        ]
+        return fullest(found, lambda each: self.evaluate(each.size))
+
     def _kept_residents(self, region: Region) -> Iterator[Resident]:
         """What a trip of `region` leaves behind, the scopes that inner loops leave in it included."""
         pending = [(region, ONE)]
         while pending:
             around, count = pending.pop()
-            for storage, lifetime in self.lifetimes.by_region[around.id].items():
-                if lifetime.kept:
-                    yield Resident(storage, lifetime.size, count)
-            pending += [(left.region, count * left.region.trips)
-                        for left in self._scopes_left_for_good(around.id)]
+            for each in self._fullest_kept(around.id):
+                if isinstance(each, Lifetime):
+                    yield Resident(each.storages[0], each.size, count)
+                else:
+                    pending.append((each.region, count * each.region.trips))
 
     def _residents(self, op: int) -> Iterator[Resident]:
         yield from self._handed_out(self._graph.ops[op])
@@ -345,15 +400,25 @@ class Timeline:
             region = self._graph.regions[self._graph.ops[op].region]
             at = self.lifetimes.position[op]
             absent, gone = self._missing_while(op, inside)
-            for storage, lifetime in self.lifetimes.by_region[region.id].items():
-                if lifetime.first <= at <= lifetime.last and storage not in absent:
-                    yield Resident(storage, lifetime.size, ONE)
-            for left in self._scopes_left_in(region):
-                if left.start < at <= left.until:
-                    yield from self._trips_left(left.region, gone.get(left.region.id, 0))
+            chosen = self._place(inside) if inside is not None else None
+            for each in fullest(self._there(region, at), lambda e: self.evaluate(e.size), chosen):
+                if isinstance(each, _Left):
+                    yield from self._trips_left(each.region, gone.get(each.region.id, 0))
+                elif each.storages[0] not in absent:
+                    yield Resident(each.storages[0], each.size, ONE)
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
                 yield from self._left_by_earlier_trips(region)
             inside, op = region, region.op
+
+    def _there(self, region: Region,
+               at: int) -> Iterator[Tuple[Optional[Place], Union[Lifetime, _Left]]]:
+        """What may exist in `region` while the op at position `at` runs."""
+        for lifetime in self.lifetimes.by_region[region.id].values():
+            if lifetime.first <= at <= lifetime.last:
+                yield self._place_of(region, lifetime), lifetime
+        for left in self._scopes_left_in(region):
+            if left.start < at <= left.until:
+                yield self._place_left(region, left), left
 
     def _missing_while(self, op: int,
                        inside: Optional[Region]) -> Tuple[FrozenSet[int], Dict[int, int]]:

@@ -114,6 +114,7 @@ class OpFacts:
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
     loses_shape: FrozenSet[int] = frozenset()  # results of a RELEASE op whose shape goes, too
     replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
+    chooses: bool = False  # of its results, which are of its own region, it makes one
 
     @property
     def ordered(self) -> bool:
@@ -197,6 +198,15 @@ def _each_once(values: Iterable[int]) -> Tuple[int, ...]:
     return tuple(dict.fromkeys([v for v in values if v >= 0]))
 
 
+# What is known to be so: for each of some values, whether it is true.
+When = FrozenSet[Tuple[int, bool]]
+
+
+def exclude(a: When, b: When) -> bool:
+    """Whether the two can't both be so."""
+    return any((value, not truth) in b for value, truth in a)
+
+
 @dataclass
 class Region:
     """Ops in order under one scope.
@@ -218,6 +228,7 @@ class Region:
     label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
     frees_at_once: bool = False  # what dies in it is freed before the next op starts, by no thread of its own
+    when: When = frozenset()  # of values written once: it runs only then
 
 
 @dataclass

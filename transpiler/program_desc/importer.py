@@ -15,6 +15,7 @@ from transpiler.errors import InvalidProgramError
 from transpiler.ir import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.broadcasts import works_in_place
 from transpiler.program_desc.caches import count_caches
+from transpiler.program_desc.conditions import note_conditions
 from transpiler.program_desc.pinning import is_pinned, unpin
 from transpiler.program_desc.registry import EMPTY_NAME, OpRegistry
 from transpiler.program_desc.selected_rows import bound_rows
@@ -148,6 +149,7 @@ class _Importer:
     def run(self) -> ImportedProgram:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
         self._mark_fed_and_fetched()
+        note_conditions(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
 
     def _import_block(self, index: int, region: Region) -> None:

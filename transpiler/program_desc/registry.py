@@ -7,7 +7,7 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
-from typing import Container, Dict, FrozenSet, Hashable, List, Optional, Set, Tuple
+from typing import Container, Dict, FrozenSet, Hashable, Iterable, Optional, Set, Tuple
 
 import numpy
 from paddle import _legacy_C_ops
@@ -122,13 +122,14 @@ class OpRegistry:
                        adds=_adds(desc),
                        fills=_fills(desc),
                        left_fold=_folds(desc),
-                       replay=_replay(desc))
+                       replay=_replay(desc),
+                       chooses=desc.type == 'select_output')
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
             return ()
         slots = self._ask_in_place(desc)
-        first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+        first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
         return tuple(
             (first_in[i], first_out[o]) for i, o in slots if i in first_in and o in first_out)
 
@@ -157,7 +158,7 @@ def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
 def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
     if desc.type not in _STATE or any(a.b for a in desc.attrs if a.name in _STATE_IS_USED):
         return ()
-    first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+    first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
     return tuple((first_in[i], first_out[o])
                  for i, o in _STATE[desc.type]
                  if i in first_in and o in first_out)
@@ -207,7 +208,7 @@ def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
     if desc.type != 'dropout' or not _runs_on_own_cpu_kernel(desc):
         return None
     attributes = {a.name: a for a in desc.attrs}
-    first_in, first_out = _first_positions(desc.inputs), _first_positions(desc.outputs)
+    first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
     share = attributes['dropout_prob'].f if 'dropout_prob' in attributes else 1.0
     testing = 'is_test' in attributes and attributes['is_test'].b
     if (testing or not 0.0 <= share < 1.0 or 'X' not in first_in or
@@ -229,7 +230,8 @@ def _runs_on_own_cpu_kernel(desc: framework_pb2.OpDesc) -> bool:
     return has_cpu_kernels_alone() and not any(a.b for a in desc.attrs if a.name == 'use_mkldnn')
 
 
-def _first_positions(slots: List[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
+def first_positions(slots: Iterable[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
+    """Of the first argument of each slot that has one, among the arguments of all."""
     positions, position = {}, 0
     for slot in slots:
         if slot.arguments:

@@ -1,0 +1,132 @@
+"""Branches of which one runs: what is there with the others is not counted, worked out by hand."""
+from __future__ import annotations
+
+from typing import Dict, List
+
+import pytest
+
+from tests.graphs import Draft
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import RegionKind, Size
+
+COLLECTING, RETAINING = RuntimeModel.COLLECTING, RuntimeModel.RETAINING
+UNIT = 4096  # bytes of the 1024 float32 rows that a draft's values have by default
+
+
+def branch(draft: Draft, name: str, kept: int, around: int, exclusive: bool, truth: bool) -> int:
+    """A branch that makes `name`, of `around`, and keeps so many values of its own for its gradient."""
+    op = draft.op('conditional_block', 'c', name, around)
+    when = frozenset({(draft.id('c', around), truth)}) if exclusive else frozenset()
+    region = draft.region(op, RegionKind.BRANCH, keeps_scopes=True, when=when)
+    for i in range(kept):
+        draft.value(f'{name}{i}', region=region)
+        draft.op('make', '', f'{name}{i}', region)
+    draft.op('assign', f'{name}{kept - 1}', name, region)
+    return region
+
+
+def gradient(draft: Draft, name: str, kept: int, forward: int, around: int) -> None:
+    op = draft.op('conditional_block_grad', 'g', '', around)
+    when = draft.graph.regions[forward].when
+    region = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=forward, when=when)
+    draft.value('d', region=region)
+    draft.op('grad', ' '.join([name, *(f'{name}{i}' for i in range(kept))]), 'd', region)
+
+
+def branches(exclusive: bool) -> Draft:
+    """Of `a`, which keeps three values, and `b`, which keeps one, each makes a result; then come their gradients."""
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.values('a b g')
+    first = branch(draft, 'a', 3, 0, exclusive, True)
+    second = branch(draft, 'b', 1, 0, exclusive, False)
+    draft.op('fill', '', 'g')
+    gradient(draft, 'b', 1, second, 0)
+    gradient(draft, 'a', 3, first, 0)
+    draft.op('end', '', '')
+    return draft
+
+
+def units(timeline: Timeline) -> Dict[str, List[int]]:
+    """Live units by kind of op, without the condition's four bytes."""
+    found: Dict[str, List[int]] = {}
+    for point in timeline.points:
+        op = timeline._graph.ops[point.op]  # pylint: disable=protected-access
+        assert point.bytes % UNIT == 4
+        found.setdefault(op.kind, []).append(point.bytes // UNIT)
+    return found
+
+
+def test_of_branches_that_exclude_each_other_the_larger_counts() -> None:
+    alone = units(Timeline(branches(exclusive=True).graph, COLLECTING, {}))
+    assert alone['fill'] == [5]  # a, its three and g
+    assert alone['conditional_block_grad'] == [5, 5]
+    assert alone['grad'] == [4, 6]  # b, its one, g and d; a, its three, g and d
+    both = units(Timeline(branches(exclusive=False).graph, COLLECTING, {}))
+    assert both['fill'] == [7]
+    assert both['grad'] == [8, 6]
+
+
+def test_what_runs_is_not_above_what_the_other_would_have_left() -> None:
+    found = units(Timeline(branches(exclusive=True).graph, COLLECTING, {}))
+    assert found['make'] == [2, 3, 4, 2]  # with its result, each begins with nothing of the other
+
+
+def test_what_a_runtime_retains_from_run_to_run_is_no_alternative() -> None:
+    found = [Timeline(branches(each).graph, RETAINING, {}).peak_bytes for each in (True, False)]
+    assert found[0] == found[1]
+
+
+def test_what_nothing_frees_before_the_end_of_a_run_is_no_alternative() -> None:
+    """The next run, which takes the other branch, finds it."""
+    draft = branches(exclusive=True)
+    draft.op('last', 'a b', '')
+    assert units(Timeline(draft.graph, COLLECTING, {}))['last'] == [2]
+
+
+@pytest.mark.parametrize('trips', [1, 3, 24])
+def test_a_trip_keeps_the_larger_branch(trips: int) -> None:
+    draft = Draft()
+    draft.value('g')
+    op = draft.op('while', '', '')
+    body = draft.region(op, RegionKind.LOOP, trips=Size.dim('T'), keeps_scopes=True)
+    draft.value('c', 1, region=body)
+    draft.values('a b', region=body)
+    draft.op('test', '', 'c', body)
+    first = branch(draft, 'a', 3, body, True, True)
+    second = branch(draft, 'b', 1, body, True, False)
+    draft.op('fill', '', 'g')
+    back_op = draft.op('while_grad', 'g', 'g')
+    back = draft.region(back_op, RegionKind.LOOP_GRADIENT, forward=body, trips=Size.dim('T'))
+    gradient(draft, 'b', 1, second, back)
+    gradient(draft, 'a', 3, first, back)
+    timeline = Timeline(draft.graph, COLLECTING, {'T': trips})
+    assert timeline.kept_per_trip(body) == Size.of(4 * UNIT)  # a and its three
+    assert timeline.peak_bytes == (4 * trips + 2) * UNIT  # and g and d
+    for point in timeline.points:
+        listed = sum(
+            timeline.evaluate(r.size) * timeline.evaluate(r.count)
+            for r in timeline.residents(point.op))
+        assert listed == point.bytes, draft.graph.ops[point.op]
+
+
+def test_of_the_results_of_an_op_that_chooses_one_is_made() -> None:
+    for chooses, expected in ((True, 2), (False, 3)):
+        draft = Draft()
+        draft.values('x a b')
+        draft.op('fill', '', 'x')
+        draft.op('select_output', 'x', 'a b', chooses=chooses)
+        draft.op('last', 'a b', '')
+        draft.op('end', '', '')
+        assert Timeline(draft.graph, COLLECTING, {}).peak_bytes == expected * UNIT
+
+
+@pytest.mark.parametrize('exclusive', [True, False])
+@pytest.mark.parametrize('model', list(RuntimeModel))
+def test_the_peak_is_the_sum_of_its_residents(model: RuntimeModel, exclusive: bool) -> None:
+    timeline = Timeline(branches(exclusive).graph, model, {})
+    assert timeline.points
+    for point in timeline.points:
+        listed = sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
+        assert listed == point.bytes
