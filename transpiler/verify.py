@@ -9,7 +9,8 @@ Program order is enough: the executor orders any two ops that touch one name whe
 (read-after-write, write-after-read, write-after-write), so each order that it may choose gives every read
 the definition that program order gives it.
 
-Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters and arrays.
+Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters, of arrays, and of what no op has written
+before it is read.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from typing import Dict, FrozenSet, Hashable, List, Mapping, Optional, Set, Tupl
 
 from transpiler.analysis.counters import Counter, mirrored_counters
 from transpiler.analysis.handed_on import handed_on_arrays
+from transpiler.analysis.leftovers import left_by_earlier_runs
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.errors import VerificationError
-from transpiler.ir import MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
+from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
-_ADDED = (RELEASE, SHARE, MOVE, UNCOPIED)
+_ADDED = (RELEASE, SHARE, MOVE, UNCOPIED, FORGET)
 _WRITE_WHOLE_ARRAYS = ('lod_tensor_to_array', 'assign')
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
@@ -83,6 +85,7 @@ class _Run:
         self._written: Cells = {}  # by op that writes an element of an array: the element
         self._stands_for = {} if known is None else _ways_out(graph, known)
         self._reloads = _reloads(graph, origins)  # that op, by added op that reads the element
+        self._left_over = {v for left in left_by_earlier_runs(graph).values() for v in left}
         self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
 
@@ -165,6 +168,9 @@ class _Run:
         if op.kind == MOVE:
             self._move(op, cells)
             return
+        if op.kind == FORGET:
+            self._forget(op, cells)
+            return
         if op.kind == UNCOPIED:
             return  # names a value and does nothing to it
         if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
@@ -244,6 +250,16 @@ class _Run:
             held = frozenset(_released(d) for d in self.held(cells, value))
             cells[storage] = frozenset(('bare', *d) for d in held) if value in bare else held
             self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
+
+    def _forget(self, op: Op, cells: Cells) -> None:
+        """Before anyone has written to them: a runtime that frees dead variables has nothing in them by now either."""
+        for value in op.writes():
+            storage = self._graph.values[value].storage
+            if value not in self._left_over or storage in cells:
+                raise VerificationError(
+                    f'{self._graph.values[value].name!r} would be emptied, and is no gradient that nobody has written'
+                )
+            self._part(storage)
 
     def _share(self, op: Op, cells: Cells, definition: Definition) -> None:
         """The result holds the operand's buffer: a later write to either is one to both."""

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
-from transpiler.ir import Graph, Op
+from transpiler.ir import FORGET, Graph, Op
 
 
 class Positions:
@@ -85,6 +85,7 @@ def spans(graph: Graph) -> Dict[int, Span]:
             span = found.get(value)
             if span is None:
                 plain_write = op.region == home and value not in reads and not op.regions
+                plain_write = plain_write and op.kind != FORGET
                 found[value] = Span(at, at, at, kept, defined=plain_write)
                 continue
             span.first = min(span.first, at)

@@ -11,6 +11,9 @@ from transpiler.ir.size import NOTHING, ONE, Size
 # Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
 # stay. It stands for no op of the imported program.
 RELEASE = 'release'
+# Kind of an op that empties its results, shapes apart, before anyone writes them: of what an earlier run left there, the first
+# run had nothing. It stands for no op of the imported program.
+FORGET = 'forget'
 # Kind of an op that makes each of its results hold the buffer of its operand at the same position, for the next op
 # to work in place under two names.
 SHARE = 'share'

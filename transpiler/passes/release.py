@@ -45,7 +45,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
 
 def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
            results: Tuple[int, ...]) -> None:
-    """Appends a RELEASE or SHARE op to `region`."""
+    """Appends a RELEASE, SHARE or FORGET op to `region`."""
     facts = OpFacts(side_effect=True)
     graph.new_op(kind, region, operands=operands, results=results, facts=facts, origin=None)
 

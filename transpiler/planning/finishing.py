@@ -1,4 +1,5 @@
-"""What a plan gets once it is chosen: room between updates and products, orders that are held, and releases in time."""
+"""What a plan gets once it is chosen: room between updates and products, orders that are held, releases in time, and a start
+from which nothing of an earlier run is seen."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Iterator
 from transpiler.planning.lag import in_order_and_in_time
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import SCHEDULE, SPACED, Sequences
+from transpiler.planning.sequences import FRESH, SCHEDULE, SPACED, Sequences
 
 _MORE_FOR_SPEED = 1.005
 
@@ -21,6 +22,8 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
     done = chosen
     for start in _starts(runner, chosen, options):
         done = in_order_and_in_time(runner, start, options.budget) if may_hold else start
+        if done.changed:
+            done = runner.run((FRESH,), done)
         if options.budget is None or done.sure_bytes <= options.budget:
             break
     return done

@@ -11,6 +11,7 @@ from transpiler.passes.hand_out import hand_out_of_branches
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.in_time import release_surely
 from transpiler.passes.inplace import coalesce_in_place
+from transpiler.passes.leftovers import forget_earlier_runs
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
@@ -38,6 +39,7 @@ ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
 RELEASE: NamedPass = ('release', release_storages)
 PROMPT: NamedPass = ('prompt release', hand_on_or_release)
 SURE: NamedPass = ('sure release', release_surely)
+FRESH: NamedPass = ('fresh start', forget_earlier_runs)
 SUMS: NamedPass = ('sums early', sum_early)
 HAND_OUT: NamedPass = ('gradients moved out of branches', hand_out_of_branches)
 # What always helps, if it does anything.

@@ -9,8 +9,8 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
-from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram, is_release
+from transpiler.ir import FORGET, MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
+from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_release
 from transpiler.program_desc.making import make_fill, make_op
 from transpiler.program_desc.naming import names_of, rename_lists
 from transpiler.program_desc.pinning import bind_to_next, pin
@@ -90,6 +90,7 @@ class _Emitter:
             RELEASE: self._emit_release,
             SHARE: self._emit_share,
             MOVE: self._emit_move,
+            FORGET: self._emit_forget,
             UNCOPIED: self._emit_uncopied,
             'read_from_array': self._emit_reload,
             'fill_any_like': self._emit_like,
@@ -123,6 +124,8 @@ class _Emitter:
                 self._graph.values[v].kind for op in self._graph.region_ops(region)
                 if op.kind == RELEASE for v in op.writes()
             }
+            if any(op.kind == FORGET for op in self._graph.region_ops(region)):
+                _declare_never_written(message.blocks[block])
             if ValueKind.ARRAY in kinds:
                 _declare_empty_array(message.blocks[block])
             if kinds - {ValueKind.ARRAY} and _declare_empty(message.blocks[block]):
@@ -186,7 +189,7 @@ class _Emitter:
         return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        if op.origin is None or op.kind in (RELEASE, SHARE, MOVE, UNCOPIED):
+        if op.origin is None or op.kind in (RELEASE, SHARE, MOVE, UNCOPIED, FORGET):
             self._added[op.kind](op, desc)
             return
         desc.CopyFrom(self._program.descs[op.origin])
@@ -265,6 +268,15 @@ class _Emitter:
     def _data_type(self, value: int) -> int:
         return framework_pb2.VarType.Type.Value(self._graph.values[value].dtype)
 
+    def _emit_forget(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        """What the executor's collector does to a variable: its buffer goes, its shape stays."""
+        desc.type = 'share_buffer'
+        desc.inputs.add(parameter='X',
+                        arguments=[NEVER_WRITTEN])  # several, Paddle would ask for their type
+        desc.outputs.add(parameter='Out', arguments=[self._names[op.results[0]]])
+        desc.outputs.add(parameter='XOut', arguments=[])
+        desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS, bools=[False])
+
     def _emit_release(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""
         dead = [self._names[v] for v in op.writes()]
@@ -321,16 +333,25 @@ def _declare_empty_array(block: framework_pb2.BlockDesc) -> None:
     variable.type.tensor_array.tensor.data_type = framework_pb2.VarType.FP32
 
 
+def _declare_never_written(block: framework_pb2.BlockDesc) -> None:
+    if not any(v.name == NEVER_WRITTEN for v in block.vars):
+        _declare_without_elements(block, NEVER_WRITTEN)
+
+
 def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
     """Declares and fills the tensor without elements; False if the block has it already."""
     if any(v.name == EMPTY_TENSOR for v in block.vars):
         return False
-    variable = block.vars.add(name=EMPTY_TENSOR)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-    variable.type.lod_tensor.tensor.dims.append(0)
+    _declare_without_elements(block, EMPTY_TENSOR)
     fill = make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0, **{ROLE: 0})
     ops = [fill, *block.ops]
     del block.ops[:]
     block.ops.extend(ops)
     return True
+
+
+def _declare_without_elements(block: framework_pb2.BlockDesc, name: str) -> None:
+    variable = block.vars.add(name=name)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.dims.append(0)

@@ -13,9 +13,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import VerificationError
-from transpiler.ir import MOVE, RELEASE, SHARE, UNCOPIED, Op
-from transpiler.program_desc.importer import (EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram,
-                                              is_release)
+from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, Op
+from transpiler.program_desc.importer import (EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN,
+                                              ImportedProgram, is_forget, is_release)
 from transpiler.program_desc.naming import rename_lists
 from transpiler.program_desc.registry import EMPTY_NAME
 
@@ -88,7 +88,7 @@ def _check_declarations(before: _Block, after: _Block,
         name = variable.name
         if name in had:
             same = had[name] == variable
-        elif name in (EMPTY_TENSOR, EMPTY_ARRAY):
+        elif name in (EMPTY_TENSOR, EMPTY_ARRAY, NEVER_WRITTEN):
             same = variable == _empty(name)
         else:
             twins = everywhere.get(name, ())
@@ -159,6 +159,8 @@ def _check_emptiness(block: _Block) -> None:
         if EMPTY_ARRAY in written or (EMPTY_TENSOR in written and (made or not _makes_empty(op))):
             raise VerificationError(f'{op.type} would write what releases need empty')
         made = made or EMPTY_TENSOR in written
+        if NEVER_WRITTEN in written or (NEVER_WRITTEN in read and not is_forget(op)):
+            raise VerificationError(f'{op.type} would touch what never has anything in it')
         for name, there in ((EMPTY_TENSOR, made), (EMPTY_ARRAY, True)):
             if name in read and not (there and name in declared and is_release(op)):
                 raise VerificationError(f'{op.type} would read {name!r} before it is made')
@@ -210,7 +212,7 @@ def _check_roles(program: ImportedProgram, again: ImportedProgram, origins: Mapp
                                                                                     int]) -> None:
     """A clone may count as part of the backward, so that clone(for_test=True) takes it out; one of them is what it was."""
     roles: Dict[int, Set[Optional[int]]] = {}
-    ours = (RELEASE, SHARE, MOVE, UNCOPIED)  # written anew, each time
+    ours = (RELEASE, SHARE, MOVE, UNCOPIED, FORGET)  # written anew, each time
     kept = ((new, old) for new, old in origins.items() if again.graph.ops[new].kind not in ours)
     for new, old in kept:
         roles.setdefault(old, set()).add(_role(again.descs[new]))
@@ -245,6 +247,12 @@ def _is_release_or_share(again: ImportedProgram, op: Op, said: _Attributes) -> b
     if op.kind != RELEASE and op.operands != _order_operands(again, op):
         return False
     return one_for_each and said.keys() == {'share_dims_and_dtype'} and shape >= set(flags)
+
+
+def _forgets(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
+    desc = again.descs[op.id]
+    one = len(desc.inputs[0].arguments) == len(op.results) == 1
+    return one and not desc.outputs[1].arguments and said == {'share_dims_and_dtype': [False]}
 
 
 def _order_operands(again: ImportedProgram, op: Op) -> Tuple[int, ...]:
@@ -296,6 +304,7 @@ _ADDED: Mapping[str, Callable[[ImportedProgram, Op, _Attributes], bool]] = Mappi
     RELEASE: _is_release_or_share,
     SHARE: _is_release_or_share,
     MOVE: _is_release_or_share,
+    FORGET: _forgets,
     UNCOPIED: _is_plain,
     'read_from_array': _is_plain,
     'fill_constant': _fills_one,
@@ -310,6 +319,7 @@ _SLOTS = MappingProxyType({
     RELEASE: (_BUFFERS, (['X', _SHAPE_SLOT], ['Out', 'XOut']), (['X'], ['Out'])),
     SHARE: (_BUFFERS,),
     MOVE: (_BUFFERS,),
+    FORGET: (_BUFFERS,),
     UNCOPIED: ((['X', 'Dep'], ['Out']),),
     'read_from_array': ((['X', 'I'], ['Out']),),
     'fill_constant': (([], ['Out']),),

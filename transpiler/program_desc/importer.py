@@ -12,7 +12,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
 from transpiler.program_desc.broadcasts import works_in_place
 from transpiler.program_desc.caches import count_caches
 from transpiler.program_desc.conditions import note_conditions
@@ -27,6 +27,8 @@ _VarType = framework_pb2.VarType
 EMPTY_TENSOR = 'transpiler.empty'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
+# One that nobody ever writes to: a variable that shares its buffer has none.
+NEVER_WRITTEN = 'transpiler.never_written'
 CALL_STACK = 'op_callstack'
 _DEEPEST = 150  # blocks inside each other
 _RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
@@ -217,7 +219,7 @@ class _Importer:
                 op.regions += (self._import_region(op, desc, block, region),)
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
-        """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED or RELEASE op; then `op` is that."""
+        """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
         if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
             op.kind = UNCOPIED
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
@@ -225,6 +227,10 @@ class _Importer:
         if is_release(desc):
             op.kind, op.facts = RELEASE, OpFacts(side_effect=True, loses_shape=_loses_shape(desc))
             op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return True
+        if is_forget(desc):
+            op.kind = FORGET
             op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
             return True
         if desc.type == 'share_buffer':
@@ -373,6 +379,11 @@ def is_release(desc: framework_pb2.OpDesc) -> bool:
     """Whether `desc` is what the emitter makes of a RELEASE op."""
     empty = {'share_buffer': EMPTY_TENSOR, 'assign': EMPTY_ARRAY}
     return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
+
+
+def is_forget(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc` is what the emitter makes of a FORGET op."""
+    return desc.type == 'share_buffer' and set(_slot(desc.inputs, 'X')) == {NEVER_WRITTEN}
 
 
 def _loses_shape(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
