@@ -3,14 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 # Which build of Paddle 2.6.2 it gets: cpu or gpu (which runs on a machine without a GPU, too).
 BUILD := cpu
+EXTRAS = $(BUILD),demo,test
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-gpu-build format clean
+# Tests of what needs no Paddle.
+CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py
+
+.PHONY: install demo test test-core test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[$(BUILD),demo,test]'
+	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@
 
 install: $(VENV)/.installed
@@ -22,6 +26,11 @@ test: $(VENV)/.installed
 	# Paddle orders the inputs of a loop by the hash of their names: a fixed seed builds the same programs each time.
 	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
+# In an environment without Paddle: the graph, its passes and plans, the verifier and the solvers; what needs a program is skipped.
+test-core:
+	$(MAKE) install VENV=.venv-core EXTRAS=core
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-core/bin/python -m pytest $(CORE)
+
 # The same suite on paddlepaddle-gpu, in an environment of its own.
 test-gpu-build:
 	$(MAKE) test VENV=.venv-gpu BUILD=gpu
@@ -30,4 +39,4 @@ format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf .venv .venv-gpu build *.egg-info
+	rm -rf .venv .venv-core .venv-gpu build *.egg-info

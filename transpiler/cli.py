@@ -158,7 +158,7 @@ def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> No
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
     saved, done = _planned(source, hints)
     if trace:
-        from transpiler.program_desc.files import write_files
+        from transpiler.program_desc.outputs import write_files
         write_files(_traced(trace, done).items(), saved.files, force=False)
     click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
 
@@ -200,7 +200,7 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
     """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
     saved, done = _planned(source, hints)
     with _progress('drawing'):
-        from transpiler.program_desc.files import write_files
+        from transpiler.program_desc.outputs import write_files
         from transpiler.report.html import page
         text = page(done.report, title=Path(source).name)
         write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
@@ -222,7 +222,7 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
     with _progress('packing'):
         from transpiler.packing_files import pack_file
         packing, text = pack_file(Path(source), alignment, capacity, seconds)
-    from transpiler.program_desc.files import write_files
+    from transpiler.program_desc.outputs import write_files
     write_files([(output, text.encode())], [Path(source)], force)
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip('paddle')  # make test-core has none
+
 from tests.saved.programs import save_benchmark
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline

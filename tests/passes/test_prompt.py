@@ -6,6 +6,8 @@ from typing import Dict, Tuple
 
 import pytest
 
+pytest.importorskip('paddle')  # make test-core has none
+
 from benchmarks.programs import Options, build
 from tests.builds import needs_cpu_build
 from tests.harness import fingerprint

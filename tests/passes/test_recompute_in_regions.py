@@ -7,6 +7,8 @@ from typing import Dict, List, Tuple
 
 import pytest
 
+pytest.importorskip('paddle')  # make test-core has none
+
 from benchmarks.programs import Options, build
 from tests.harness import fingerprint
 from transpiler import MemoryBudgetError

@@ -29,7 +29,7 @@ class PassContext:
 
     `dims` ranks choices; it never makes a plan unsafe for other sizes. `reuses` and `left_alone` (value id ->
     reason) are what the passes did and did not do, for the report. `known` is what was found out of the graph that the pass
-    is given, which others may be given too.
+    is given, which others may be given too; `given` is that graph, which no pass changes.
     """
 
     model: RuntimeModel
@@ -45,6 +45,7 @@ class PassContext:
     saved_seconds: float = 0.0  # time that earlier passes took off the step; recompute may spend it
     spent_seconds: float = 0.0  # extra time of a step that passes so far have spent on recomputing
     known: Optional[Dict[str, Any]] = None
+    given: Optional[Graph] = None
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What `make` finds out of the graph that the pass was given, before it has changed it."""
@@ -56,4 +57,6 @@ class PassContext:
 
     def collecting(self, graph: Graph) -> Timeline:
         """The timeline of the graph that the pass was given, on a runtime that collects."""
-        return self.once('collecting', lambda: Timeline(graph, RuntimeModel.COLLECTING, self.dims))
+        # Not of the copy that the pass changes: what a timeline finds out later would be of the changed one.
+        given = graph if self.given is None else self.given
+        return self.once('collecting', lambda: Timeline(given, RuntimeModel.COLLECTING, self.dims))

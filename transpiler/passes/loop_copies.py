@@ -7,7 +7,7 @@ the outer value instead, and adds an UNCOPIED op to the body for each.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterable, List, Set
+from typing import List, Set
 
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.writers import Writers
@@ -24,7 +24,8 @@ def drop_invariant_copies(graph: Graph, context: PassContext) -> Graph:
     writers = Writers(graph)
     for region in _training_loops(graph):  # outer loops come first
         for outer, copy in region.arguments:
-            if is_stable(graph, writers, outer, region):
+            written = _written_in(graph, writers, graph.values[copy].storage, region)
+            if not written and is_stable(graph, writers, outer, region):
                 _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
                 context.saved_seconds += _copying_seconds(graph, region, outer, context)
     return graph
@@ -36,9 +37,9 @@ def drop_unread_copies(graph: Graph, context: PassContext) -> Graph:
     Comes after recompute, which may read more of them.
     """
     for region in _training_loops(graph):
-        readers = _readers(graph, [inner for _, inner in region.arguments])
+        read = _read(graph)
         for outer, copy in region.arguments:
-            if not readers[copy]:
+            if copy not in read:
                 _drop(graph, region, outer, copy, outer)
     return graph
 
@@ -60,25 +61,23 @@ def _training_loops(graph: Graph) -> List[Region]:
     return [r for r in graph.regions if r.kind is RegionKind.LOOP and r.keeps_scopes]
 
 
-def _readers(graph: Graph, values: Iterable[int]) -> Dict[int, Set[int]]:
-    """Ops that read each of `values`."""
-    found: Dict[int, Set[int]] = {v: set() for v in values}
-    for op in graph.ops:
-        for value in op.reads():
-            if value in found:
-                found[value].add(op.id)
+def _read(graph: Graph) -> Set[int]:
+    """Values that some op reads, or that a region is handed or hands out."""
+    found = {value for op in graph.ops for value in op.reads()}
+    for region in graph.regions:
+        found.update(given for given, _ in (*region.arguments, *region.results))
     return found
 
 
 def is_stable(graph: Graph, writers: Writers, value: int, loop: Region) -> bool:
     """Whether the loop's gradient finds in `value` what the loop did, in each trip of all loops around.
 
-    Induction outwards: nobody in the loop writes it; then the scope around the loop either owns the value, and
-    nobody there writes it after the loop (before its gradient), or holds a copy of it, or itself runs in a
-    region for which the same is true.
+    Induction outwards: nobody in the loop writes it, nor in an earlier trip of the gradient; then the scope around the
+    loop either owns the value, and nobody there writes it after the loop (before its gradient), or holds a copy of it,
+    or itself runs in a region for which the same is true.
     """
     storage = graph.values[value].storage
-    while storage not in writers.inside(loop.id):
+    while not _written_in(graph, writers, storage, loop):
         around = graph.regions[loop.parent]
         if graph.values[value].region == around.id:
             start = writers.positions.of[loop.op]
@@ -89,6 +88,12 @@ def is_stable(graph: Graph, writers: Writers, value: int, loop: Region) -> bool:
             return True
         loop = around
     return False
+
+
+def _written_in(graph: Graph, writers: Writers, storage: int, loop: Region) -> bool:
+    """Whether an op of the loop, or of its gradient, writes `storage`."""
+    both = [loop.id, *(r.id for r in graph.regions if r.forward == loop.id)]
+    return any(storage in writers.inside(region) for region in both)
 
 
 def _gradient_position(graph: Graph, positions: Positions, loop: Region, around: Region) -> int:
@@ -117,6 +122,10 @@ def _drop(graph: Graph, loop: Region, outer: int, copy: int, instead: int) -> No
         if copy in op.operands:
             operands = tuple(instead if v == copy else v for v in op.operands)
             graph.ops[op.id] = replace(op, operands=operands)
+    for region in graph.regions:
+        region.arguments, region.results = (tuple((instead if given == copy else given, taken)
+                                                  for given, taken in pairs)
+                                            for pairs in (region.arguments, region.results))
     marker = graph.new_op(UNCOPIED,
                           loop.id,
                           operands=(outer,),

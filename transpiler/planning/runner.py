@@ -81,6 +81,7 @@ class Runner:
     def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
         context = replace(self.context,
                           known=self._known_of(start),
+                          given=start.graph,
                           reuses=list(start.reuses),
                           left_alone=dict(start.left_alone),
                           saved_seconds=start.saved_seconds,

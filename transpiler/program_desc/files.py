@@ -18,6 +18,7 @@ from transpiler.program_desc.importer import parse
 from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                              old_parameters, parameter_files, possible_companions)
 from transpiler.program_desc.parameters import check_parameter_files, check_parameters
+from transpiler.program_desc.outputs import check_free, each_alone, place
 from transpiler.program_desc.soundness import defect, unknown_operator
 from transpiler.program_desc.writing import (Contents, Together, finish_interrupted,
                                              was_interrupted, write_all)
@@ -162,10 +163,10 @@ def write_program(out: str,
     finish_interrupted(target.parent)
     gone = [p for p in companions(target).values() if p.name not in contents]
     own = [target.parent / name for name in contents]
-    _check_free([*map(Path, others), *own, *gone], saved.files, force)
+    check_free([*map(Path, others), *own, *gone], saved.files, force)
     _check_apart(map(Path, others), target)
     program = Together(target.parent, contents, tuple(p.name for p in gone))
-    write_all([*_each(others.items()), program], saved.files)
+    write_all([*each_alone(others.items()), program], saved.files)
     return own[::-1]
 
 
@@ -176,24 +177,11 @@ def _target(out: str, saved: SavedProgram) -> Path:
     return target if saved.is_bare or target.suffix == MODEL else Path(out + MODEL)
 
 
-def _each(files: Iterable[Tuple[str, bytes]]) -> List[Together]:
-    return [Together(Path(path).parent, {Path(path).name: content}) for path, content in files]
-
-
 def check_fetched(saved: SavedProgram, names: Iterable[str]) -> None:
     """Raises InvalidArgumentError for a name that an inference program does not fetch by itself."""
     for name in sorted(set(names) - saved.fetches):
         raise InvalidArgumentError(f'{saved.path} fetches {", ".join(sorted(saved.fetches))} and '
                                    f'nothing else: save it with {name!r} among its fetch variables')
-
-
-def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], force: bool) -> None:
-    """Writes files (path, content), all or none, and none over `inputs`; raises SavedFileError."""
-    sets, inputs = _each(files), list(inputs)
-    for folder in {each.folder for each in sets}:
-        finish_interrupted(folder)
-    _check_free([each.key for each in sets], inputs, force)
-    write_all(sets, inputs)
 
 
 def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
@@ -259,40 +247,9 @@ def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
     return variable.persistable and variable.type.type == framework_pb2.VarType.LOD_TENSOR
 
 
-def _check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> None:
-    own = {os.path.realpath(path) for path in inputs}
-    taken = set()
-    for path in paths:
-        _check_text(path)
-        if os.path.realpath(path) in own or _place(path) in own:
-            raise SavedFileError(f'{path} is part of the input, which is never written to')
-        if path.is_dir():
-            raise SavedFileError(f'{path} is a directory')
-        if os.path.lexists(path) and not force:
-            raise SavedFileError(f'{path} exists; --force replaces it')
-        if _place(path) in taken:
-            raise SavedFileError(f'{path} is named for two files')
-        taken.add(_place(path))
-
-
 def _check_apart(paths: Iterable[Path], target: Path) -> None:
     """Raises SavedFileError for a path that would be read as part of the program in `target`."""
-    own = {_place(p) for p in (target, *possible_companions(target).values())}
+    own = {place(p) for p in (target, *possible_companions(target).values())}
     for path in paths:
-        if _place(path) in own:
+        if place(path) in own:
             raise SavedFileError(f'{path} would be read as part of {target}; name another file')
-
-
-def _check_text(path: Path) -> None:
-    """Paddle opens no other files, and what is said of them is text."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        raise SavedFileError(f'{path}: the name is no UTF-8; rename it') from error
-    if '\0' in str(path):
-        raise SavedFileError(f'{str(path)!r} is no name of a file')
-
-
-def _place(path: Path) -> str:
-    """Where a name is, whatever it is a link to."""
-    return os.path.join(os.path.realpath(path.parent), path.name)

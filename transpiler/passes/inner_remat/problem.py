@@ -118,7 +118,7 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
 def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers) -> Dict[int, Op]:
     """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     writes: Dict[int, int] = {}
-    for op in graph.walk(forward.id):
+    for op in (*graph.walk(forward.id), *graph.walk(gradient.id)):
         for value in op.writes():
             writes[value] = writes.get(value, 0) + 1
     stepwise = _Stepwise(graph, gradient, writers.positions)
@@ -193,8 +193,11 @@ def _gradient_sees(graph: Graph, value: int, forward: Region, written_before: Se
                    writers: Writers) -> bool:
     """Whether the gradient finds, for a value from outside, what this op of the forward region read.
 
-    Either the trip's scope has a copy, made before the first write, or nobody changes the value.
+    Either the trip's scope has a copy, made before the first write, that nobody changes, or nobody changes the value.
     """
-    if any(outer == value for outer, _ in forward.arguments):
-        return value not in written_before
+    copies = [inner for outer, inner in forward.arguments if outer == value]
+    if copies:
+        changed = writers.inside(forward.id)
+        return value not in written_before and changed.isdisjoint(
+            graph.values[c].storage for c in copies)
     return is_stable(graph, writers, value, forward)

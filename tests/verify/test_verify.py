@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
-from benchmarks.programs import build, small_options
 from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interfering, live_after,
                           same_region_pairs, traces, trained_loop)
 from transpiler.analysis.runtime import RuntimeModel
@@ -18,11 +17,9 @@ from transpiler.ir import Graph, Op, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
-from transpiler.program_desc.importer import import_program
 from transpiler.verify import verify
 
 SEEDS = range(80)
-REAL = ('fc_chain', 'loop', 'cond_in_loop')
 
 
 def accepted(old: Graph, new: Graph, origins: Optional[Dict[int, int]] = None) -> bool:
@@ -38,11 +35,6 @@ def merged(graph: Graph, first: int, second: int) -> Graph:
     new = graph.copy()
     new.values[second].storage = new.values[first].storage
     return new
-
-
-def real_graph(name: str) -> Graph:
-    case = build(name, small_options(name, dropout=0.1))
-    return import_program(case.main.desc.serialize_to_string(), case.fetch).graph
 
 
 def planned(graph: Graph, level: int = 0) -> Graph:
@@ -67,19 +59,9 @@ def test_every_merge_of_two_interfering_values_of_generated_graphs_is_rejected(s
     assert accepted_overlaps(generated(seed)) == []
 
 
-@pytest.mark.parametrize('name', REAL)
-def test_every_merge_of_two_interfering_values_of_real_programs_is_rejected(name: str) -> None:
-    assert accepted_overlaps(real_graph(name)) == []
-
-
 @pytest.mark.parametrize('seed', SEEDS)
 def test_every_further_merge_of_a_valid_plan_that_overlaps_is_rejected(seed: int) -> None:
     check_further_merges(generated(seed))
-
-
-@pytest.mark.parametrize('name', REAL)
-def test_every_further_merge_of_a_valid_plan_of_a_real_program_is_rejected(name: str) -> None:
-    check_further_merges(real_graph(name))
 
 
 def check_further_merges(graph: Graph) -> None:
@@ -114,14 +96,6 @@ def test_what_the_passes_make_is_accepted_and_shares_no_memory_wrongly(seed: int
     for members in plan.storage_members().values():
         for a in members:
             assert not any(frozenset((a, b)) in conflicts for b in members if b != a)
-    verify(graph, plan, {op.id: op.origin for op in plan.ops})
-
-
-@pytest.mark.parametrize('name', REAL)
-def test_what_the_passes_make_of_real_programs_is_accepted(name: str) -> None:
-    graph = real_graph(name)
-    plan = planned(graph)
-    assert plan.storage_members()
     verify(graph, plan, {op.id: op.origin for op in plan.ops})
 
 
