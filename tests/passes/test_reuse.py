@@ -5,7 +5,7 @@ import random
 from typing import Dict, List
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.graphs import Draft, dims_of, generated, trained_loop
@@ -187,6 +187,7 @@ def test_storages_have_one_tenant_at_a_time_and_room_for_it_whatever_the_batch(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 40), st.sampled_from([0, 1]))
+@example(272, 11, 0)  # the executor's own in-place does better than each name that could be shared
 def test_the_portfolio_is_never_worse_than_the_pool_nor_than_nothing(seed: int, ops: int,
                                                                      level: int) -> None:
     graph = symbolic(seed, ops)
@@ -198,7 +199,7 @@ def test_the_portfolio_is_never_worse_than_the_pool_nor_than_nothing(seed: int, 
         pooled.values[tenant.storage].storage = tenants[first].storage
     best = peak(reuse_storages(graph.copy(), told))
     assert best <= peak(pooled)
-    assert level or best <= peak(graph)
+    assert best <= peak(graph)
 
 
 def test_the_portfolio_sees_what_the_pool_does_not() -> None:

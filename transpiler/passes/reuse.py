@@ -29,7 +29,7 @@ Strategy = Callable[[List[Tenant], PassContext, Optional[EveryOrder]], List[int]
 
 
 def reuse_storages(graph: Graph, context: PassContext) -> Graph:
-    """Assigns storages region by region, the better of the pool's way and that of the assignment portfolio.
+    """Assigns storages region by region, the best of the pool's way, the assignment portfolio's, and nothing.
 
     A runtime that frees a name after its last use holds a shared one through the gap between two tenants. There, few
     storages are no aim, and the pool, which prefers what was freed last, is the one in use.
@@ -49,6 +49,7 @@ def _reused(graph: Graph, context: PassContext, regions: Iterable[int]) -> Graph
     strategies = [pool_tiers]
     if context.model is RuntimeModel.RETAINING:
         strategies.append(smallest_assignment)
+        strategies.append(_alone)
     plans = [_moves_by(strategy, groups, context, every_order) for strategy in strategies]
     best = plans[0]
     if any(plan != best for plan in plans):
@@ -96,6 +97,11 @@ def smallest_assignment(tenants: List[Tenant], context: PassContext,
     found = assign(ranges, sizes, _may_share(tenants, every_order), seconds=0, fits=fits)
     first: Dict[int, int] = {}  # by storage: tenants come in order of definition
     return [first.setdefault(storage, i) for i, storage in enumerate(found.storages.tolist())]
+
+
+def _alone(tenants: List[Tenant], _: PassContext, __: Optional[EveryOrder]) -> List[int]:
+    """Nobody moves in with another: a name that is shared may cost more by what the executor can't do in place then."""
+    return list(range(len(tenants)))
 
 
 def _may_share(tenants: List[Tenant], every_order: Optional[EveryOrder]) -> MayShare:
