@@ -71,6 +71,7 @@ class _Run:
         self.seen: Observations = {}
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
+        self._left: Dict[int, Cells] = {}  # by region, what its trips so far have left
         self._partners: Dict[int, Set[int]] = {}  # storages that hold one buffer, by SHARE ops
         counters = [c for region in graph.regions for c in mirrored_counters(graph, region)]
         self._counters: Dict[int, List[Counter]] = {}  # by op that counts, either way
@@ -332,17 +333,25 @@ class _Run:
         return unknown
 
     def _nested(self, region: Region, cells: Cells) -> None:
-        """Merges into `cells` what `region` does in any number of trips that its kind allows."""
+        """Merges into `cells` what `region` does in any number of trips that its kind allows.
+
+        Where a loop around it makes it run again, it goes on from what its trips were found to leave before: with that it
+        would end anyway, and to begin anew each time takes 2 to the power of the depth.
+        """
+        is_loop = region.kind in _LOOPS
+        if is_loop and region.id in self._left:
+            self._merge(region, self._left[region.id], cells)
         changed = True
         while changed:
             trip = dict(cells)
             self._region(region, trip)
-            changed = self._merge(region, self._without_marks(region, trip), cells)
-            changed = changed and region.kind in _LOOPS
+            left = self._without_marks(region, trip)
+            changed = self._merge(region, left, cells) and is_loop
 
     def _merge(self, region: Region, trip: Cells, cells: Cells) -> bool:
         """Adds to `cells` what one trip of `region` left; whether that was anything new."""
         changed = False
+        left = self._left.setdefault(region.id, {})
         written = [(s, d) for s, d in trip.items() if cells.get(s) is not d]
         for storage, definitions in written:
             before = cells.get(storage)
@@ -352,6 +361,7 @@ class _Run:
                 before = frozenset() if is_local else self.held(cells, storage)
             changed = changed or not definitions <= before
             cells[storage] = before | definitions
+            left[storage] = left.get(storage, frozenset()) | definitions
         return changed
 
     def _without_marks(self, region: Region, cells: Cells) -> Cells:
