@@ -10,10 +10,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import MOVE, RELEASE, SHARE, Graph, Op, Region, RegionKind, Size, ValueKind
-
-# Kinds of ops whose results have the buffers of their operands.
-_HANDS_ON = (SHARE, MOVE)
+from transpiler.ir import HANDS_ON, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 
 
 @dataclass
@@ -210,7 +207,7 @@ class Lifetimes:
         root: Dict[int, int] = {}
         taken = set()
         for op in map(self._graph.ops.__getitem__, ops):
-            if not op.facts.in_place and op.kind not in _HANDS_ON:
+            if not op.facts.in_place and op.kind not in HANDS_ON:
                 continue
             for source, target in self.in_place_pairs(op, lifetimes, root):
                 if target in taken:
@@ -227,7 +224,7 @@ class Lifetimes:
                        root: Dict[int, int]) -> Iterator[Tuple[int, int]]:
         """(storage given up by an operand, storage taken over by a result), for each that may."""
         at = self.position[op.id]
-        if op.kind in _HANDS_ON:
+        if op.kind in HANDS_ON:
             pairs = zip(op.operands, op.results)
             storages = ([self._graph.values[v].storage for v in pair] for pair in pairs)
             yield from ((_root(root, a), b)
@@ -256,7 +253,7 @@ class Lifetimes:
         return self.model is RuntimeModel.IDEAL or region in self._sharing
 
     def _has_share_ops(self, region: Region) -> bool:
-        return any(op.kind in _HANDS_ON for op in self._graph.region_ops(region.id))
+        return any(op.kind in HANDS_ON for op in self._graph.region_ops(region.id))
 
     def _protected(self, storage: int) -> bool:
         value = self._graph.values[storage]

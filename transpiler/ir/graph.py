@@ -20,6 +20,8 @@ SHARE = 'share'
 # Kind of an op that hands the buffer of each operand on to the result at the same position, with shape and contents.
 # Nobody touches the operand after it.
 MOVE = 'move'
+# Kinds of ops whose results have the buffers of their operands.
+HANDS_ON = (SHARE, MOVE)
 # In the name of each value that is there for a MOVE op alone.
 HANDED_ON = '@HANDED_ON'
 # Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.

@@ -6,13 +6,15 @@ from typing import Dict, FrozenSet, Set
 
 from transpiler.analysis.control_flow_graph import ControlFlowGraph
 from transpiler.analysis.positions import Span
-from transpiler.ir import Graph, RegionKind, Value, ValueKind
+from transpiler.ir import MOVE, Graph, RegionKind, Value, ValueKind
 
 _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
 # Paddle's executor copies what such an operator and others hand each other, and keeps one copy for each name: a second
 # value of that name would be read from the copy of the first.
 _COPIED_BY_NAME = 'copied between layouts, once for its name'
+# All that a way out of a branch ever holds is what the variable outside gets: so it is proved to stand for that.
+MOVED = 'gets what a branch has moved out'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 LEAST_BYTES = 256
@@ -26,8 +28,9 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
         if reason:
             reasons[value.id] = reason
     for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
-                           (_beside_arrays(graph), _BESIDE_ARRAYS),
-                           (_linked(graph), PASSED_BY_NAME), (carry_lod(graph), _MAY_CARRY_LOD),
+                           (_beside_arrays(graph), _BESIDE_ARRAYS), (_linked(graph),
+                                                                     PASSED_BY_NAME),
+                           (_moved(graph), MOVED), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
                            (states(graph), 'state that an operator carries on'), (_converted(graph),
                                                                                   _COPIED_BY_NAME)):
@@ -44,7 +47,7 @@ def never_released(reasons: Dict[int, str]) -> Dict[int, str]:
 
     An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
     """
-    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME)
+    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED)
     return {value: reason for value, reason in reasons.items() if reason not in harmless}
 
 
@@ -107,6 +110,10 @@ def _beside_arrays(graph: Graph) -> Set[int]:
 
 def _converted(graph: Graph) -> Set[int]:
     return {v for op in graph.ops if op.facts.converts for v in op.reads() + op.writes()}
+
+
+def _moved(graph: Graph) -> Set[int]:
+    return {v for op in graph.ops if op.kind == MOVE for v in op.reads() + op.writes()}
 
 
 def _linked(graph: Graph) -> Set[int]:

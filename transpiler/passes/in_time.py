@@ -8,14 +8,15 @@ Paddle's executor memory of its own, which grows with the square of the ops (abo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import AbstractSet, Dict, List, Optional
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline, ops_late
-from transpiler.analysis.workspace import points_with_workspaces
-from transpiler.ir import RELEASE, SHARE, Graph, Op, ValueKind
+from transpiler.analysis.workspace import peak_with_workspaces, points_with_workspaces
+from transpiler.ir import RELEASE, SHARE, Graph, Op, RegionKind, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import LEAST_BYTES, never_released, never_shared, states
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
@@ -94,7 +95,7 @@ def _in_time(graph: Graph, timeline: Timeline,
              mortal: AbstractSet[int]) -> Dict[int, List[Lifetime]]:
     """What to release before which position of the main region, or behind the last, as late as that can be."""
     needed = _bytes_by_position(graph, timeline)
-    limit = max(needed, default=0) * _FULL
+    limit = min(max(needed, default=0), _least_peak(graph, timeline)) * _FULL
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
         if timeline.evaluate(lifetime.size) and mortal >= set(lifetime.storages):
@@ -110,6 +111,17 @@ def _in_time(graph: Graph, timeline: Timeline,
         if dead and live_bytes + dead_bytes > limit:
             released[at], dead, dead_bytes = dead, [], 0
     return released
+
+
+def _least_peak(graph: Graph, timeline: Timeline) -> int:
+    """The peak of a run that goes through the branches without doing anything in them: what is dead may not fill the memory
+    up to the peak of a branch that is not taken."""
+    branches = (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
+    if not any(region.kind in branches for region in graph.regions):
+        return peak_with_workspaces(graph, timeline)
+    regions = [replace(r, ops=[]) if r.kind in branches else r for r in graph.regions]
+    empty = Graph(graph.values, graph.ops, regions)
+    return peak_with_workspaces(empty, Timeline(empty, timeline.lifetimes.model, timeline.dims))
 
 
 def _bytes_by_position(graph: Graph, timeline: Timeline) -> List[int]:

@@ -15,9 +15,9 @@ from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import RELEASE, SHARE, Graph, Region
+from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import PASSED_BY_NAME, never_released, never_shared
+from transpiler.passes.eligibility import MOVED, PASSED_BY_NAME, never_released, never_shared
 from transpiler.passes.in_time import release_in_time
 from transpiler.passes.release import add_op, last_uses
 
@@ -49,7 +49,7 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
         large = _bytes(graph, target, timeline) >= least
-        if graph.ops[op].region and large and graph.ops[op].kind != SHARE:
+        if graph.ops[op].region and large and graph.ops[op].kind not in HANDS_ON:
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))
     for region in graph.regions[1:]:
         old_ops, region.ops = region.ops, []
@@ -109,8 +109,9 @@ def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[
 
 
 def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:
-    """The target may be what the region hands out by name: its buffer is nobody else's any more."""
-    return (source not in alone and found[target].defined and
+    """The source may be what a branch has moved out, the target what the region hands out by name: its buffer is nobody
+    else's any more."""
+    return (alone.get(source, MOVED) == MOVED and found[target].defined and
             alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
 
 

@@ -9,9 +9,9 @@ from typing import Dict, List, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span, spans
-from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
+from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import never_shared
+from transpiler.passes.eligibility import MOVED, never_shared
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -26,7 +26,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     found = spans(graph)
     alone = never_shared(graph, found)
     context.left_alone.update(alone)
-    dying = last_uses(graph, 0, found, alone)
+    dying = last_uses(graph, 0, found, {v: why for v, why in alone.items() if why != MOVED})
     shared = in_place_by_op(graph, context.collecting(graph).lifetimes)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []
@@ -54,7 +54,7 @@ def in_place_by_op(graph: Graph, collecting: Lifetimes) -> Dict[int, List[Tuple[
     """(operand, result) pairs by op, wherever a collecting executor would share a buffer by itself."""
     pairs: Dict[int, List[Tuple[int, int]]] = {}
     for op, source, target in collecting.shared:
-        if graph.ops[op].kind != SHARE and graph.ops[op].region == 0:
+        if graph.ops[op].kind not in HANDS_ON and graph.ops[op].region == 0:
             named = {graph.values[v].storage: v for v in graph.ops[op].reads()}
             written = {graph.values[v].storage: v for v in graph.ops[op].writes()}
             pairs.setdefault(op, []).append((named[source], written[target]))
