@@ -3,14 +3,18 @@ from __future__ import annotations
 
 import copy
 import os
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import numpy as np
 import paddle
 import pytest
 from paddle import inference, static
+from paddle.base import core
 
-from tests.harness import Case, assert_same_bytes, fingerprint, fresh_scope, new_programs, run_case
+from tests.harness import (Case, Mode, assert_same_bytes, fingerprint, fresh_scope, new_programs,
+                           run_case)
+from tests.scenarios import branches, loops
 from transpiler import InvalidProgramError, MergedVariableError, memory_optimize
 from transpiler.program_desc.guard import merged_variables
 
@@ -241,3 +245,70 @@ def test_the_renamed_program_computes_the_same_bytes(runtime: str) -> None:
     plain = run_case(network(), steps=3)
     for program in (case.main, reparsed(case.main), case.main.clone()):
         assert_same_bytes(plain, run_case(case, steps=3, program=program))
+
+
+# ---------------------------------------------------------------------------------------------------
+# What operators with blocks name, who find more by name at run time
+
+WITH_BLOCKS = (loops.array_of_outputs, loops.attention_at_each_step, loops.inside_a_branch,
+               loops.number_of_trips_is_fed, branches.nested, branches.several_results)
+
+
+def named_by_blocks(program: static.Program) -> List[str]:
+    """Temporaries of the main block that an op with a block in it names."""
+    block = program.global_block()
+    names = {
+        name for op in block.ops if op.has_attr('sub_block')
+        for name in op.input_arg_names + op.output_arg_names
+    }
+    kinds = core.VarDesc.VarType
+    return sorted(name for name in names - {'@EMPTY@'}
+                  if not block.var(name).persistable and not block.var(name).is_data and
+                  block.var(name).type in (kinds.LOD_TENSOR, kinds.LOD_TENSOR_ARRAY))
+
+
+@pytest.mark.parametrize('runtime', ['collecting', 'retaining'])
+@pytest.mark.parametrize('build', WITH_BLOCKS, ids=lambda build: build.__name__)
+def test_names_that_loops_and_branches_use_are_right_or_gone(build: Callable[[], Case],
+                                                             runtime: str) -> None:
+    plain, case = build(), build()
+    names = named_by_blocks(plain.main)
+    assert memory_optimize(case.main, fetch_list=list(case.fetch), runtime=runtime, level=1).changed
+    gone, copied = set(merged_variables(case.main)), reparsed(case.main)
+    mode = Mode(collect=runtime == 'collecting', order='sequential')
+    there = [n for n in names if n not in gone]
+    assert there and set(names) & gone
+    expected = run_case(plain, steps=2, mode=mode, fetch=names)
+    ways: List[Callable[[], Any]] = [
+        lambda: copied, copied.clone, lambda: static.CompiledProgram(copied)
+    ]
+    for way in ways:
+        found = run_case(replace(case, main=copied), way(), 2, mode, fetch=there)
+        for step, has in zip(expected.fetched, found.fetched):
+            assert {n: step[n] for n in there} == has
+    for name in set(names) & gone:
+        empty = all(not step[name].data for step in expected.fetched if hasattr(step[name], 'data'))
+        if empty:
+            continue  # untouched as well: the gradient of a branch that is not taken
+        for way in ways:
+            refused(lambda: run_case(replace(case, main=copied), way(), 2, mode, fetch=[name]),
+                    'fetch' if copied.global_block().has_var(name) else name)
+
+
+def test_what_a_loop_reads_has_another_name_in_all_blocks() -> None:
+    case = loops.number_of_trips_is_fed()
+    memory_optimize(case.main, fetch_list=list(case.fetch), runtime='collecting')
+    block = case.main.global_block()
+    renamed = [n for n in block.vars if n.endswith('@released') and block.has_var(n + '@GRAD')]
+    assert renamed
+    everywhere = {
+        n for b in case.main.blocks for op in b.ops
+        for n in op.input_arg_names + op.output_arg_names
+    }
+    for name in renamed:
+        old = name[:-len('@released')]
+        assert {name, name + '@GRAD'} <= everywhere and not {old, old + '@GRAD'} & everywhere
+    listed = [
+        n for op in block.ops if op.type == 'while_grad' for n in op.attr('original_output_grad')
+    ]
+    assert set(listed) <= everywhere

@@ -105,7 +105,7 @@ def test_only_arguments_of_ops_and_lists_of_variables_change() -> None:
     for old, new in zip(program.message.blocks, emitted.message.blocks):
         assert [op.type for op in old.ops] == [op.type for op in new.ops]
         for op in old.ops:  # op_role_var names a parameter and its gradient
-            rename_lists(op, emitted.merged)
+            rename_lists(op, emitted.renamed)
         assert [list(op.attrs) for op in old.ops] == [list(op.attrs) for op in new.ops]
         known = {v.name for v in old.vars}
         kept = [v for v in new.vars if v.name in known]

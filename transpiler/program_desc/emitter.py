@@ -10,10 +10,10 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
 from transpiler.ir import FORGET, MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
-from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_release
+from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
 from transpiler.program_desc.making import make_fill, make_op
-from transpiler.program_desc.naming import names_of, rename_lists
-from transpiler.program_desc.pinning import bind_to_next, pin
+from transpiler.program_desc.naming import Renamed, names_of, rename_lists
+from transpiler.program_desc.pinning import bind_to_next, bind_to_reader, pin
 
 # Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
 MARKS = ('transpiler.optimized', 'transpiler.released')
@@ -30,8 +30,8 @@ class EmittedProgram:
 
     `origins` lists op ids block by block, in the order of the ops, None for added ones; a block that no op runs has none.
     `places` says in which block of the imported program, and where there, each of them stands; of those of `cloned`,
-    there are several. `merged` maps each name that is gone to that of the memory it uses now, `renamed` those of the main block
-    alone. `stands_for` says, of each name that is new, what the last value in that memory was called. `emptied` are variables
+    there are several. `merged` maps each name that is gone to that of the memory it uses now, `renamed` has those that
+    attributes may list. `stands_for` says, of each name that is new, what the last value in that memory was called. `emptied` are variables
     of the main block that have their names, and nothing in them in the end.
     """
 
@@ -40,7 +40,7 @@ class EmittedProgram:
     places: Dict[int, Tuple[int, int]]
     cloned: Set[int]
     merged: Dict[str, str]
-    renamed: Dict[str, str]
+    renamed: Renamed
     stands_for: Dict[str, str]
     emptied: Set[str]
 
@@ -59,6 +59,8 @@ def emit(program: ImportedProgram,
             pin(emitted.message, block)
         elif region == 0:
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
+        for position in _forgets(emitted.message.blocks[block]):
+            bind_to_reader(emitted.message.blocks[block], position)
     if mark:
         variable = emitted.message.blocks[0].vars.add(name=mark)
         variable.type.type = framework_pb2.VarType.RAW
@@ -68,6 +70,10 @@ def emit(program: ImportedProgram,
 def _releases(block: framework_pb2.BlockDesc) -> List[int]:
     """Positions of ops that let go of memory: the next op shall find it free."""
     return [i for i, op in enumerate(block.ops) if is_release(op)]
+
+
+def _forgets(block: framework_pb2.BlockDesc) -> List[int]:
+    return [i for i, op in enumerate(block.ops) if is_forget(op)]
 
 
 def is_marked(program: ImportedProgram, mark: str) -> bool:
@@ -298,8 +304,11 @@ class _Emitter:
         if shaped:  # or it looks as if nobody needed what they were before, and Paddle's passes take that out
             desc.inputs.add(parameter=SHAPE_SLOT, arguments=shaped)
         attribute = desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS)
-        # With its dims gone too, a fetch gives an empty array rather than what lies there now.
-        attribute.bools.extend(v not in self._shape_read_later for v in op.writes())
+        # With its dims gone too, a fetch gives an empty array rather than what lies there now. Under a name of the user's
+        # it has to be an error, as it is for dims without memory.
+        kept = self._names.emptied
+        attribute.bools.extend(
+            v not in self._shape_read_later and self._names[v] not in kept for v in op.writes())
 
 
 def _set_role(desc: framework_pb2.OpDesc, role: int) -> None:

@@ -16,7 +16,7 @@ from transpiler.errors import VerificationError
 from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, Op
 from transpiler.program_desc.importer import (EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN,
                                               ImportedProgram, is_forget, is_release)
-from transpiler.program_desc.naming import rename_lists
+from transpiler.program_desc.naming import Renamed, rename_lists
 from transpiler.program_desc.registry import EMPTY_NAME
 
 _Block = framework_pb2.BlockDesc
@@ -45,18 +45,17 @@ def check_blocks(old: framework_pb2.ProgramDesc, new: framework_pb2.ProgramDesc)
         raise VerificationError('the version is another than before')
 
 
-def check_frame(
-    program: ImportedProgram,
-    again: ImportedProgram,
-    origins: Mapping[int, int],
-    renamed: Mapping[str, str] = MappingProxyType({})) -> None:
+def check_frame(program: ImportedProgram,
+                again: ImportedProgram,
+                origins: Mapping[int, int],
+                renamed: Renamed = Renamed()) -> None:
     """Raises VerificationError unless the message of `again`, read again, declares and says what that of `program` does.
 
     Args:
         program: as it was.
         again: what was written, read again.
         origins: op of `program` for each op of `again` that stands for one.
-        renamed: the new names, by the old ones, of variables of the main block, which attributes may list.
+        renamed: the new names, by the old ones, of variables that attributes may list.
     """
     old, new = program.message, again.message
     everywhere: Dict[str, List[framework_pb2.VarDesc]] = {}
@@ -177,7 +176,7 @@ def _makes_empty(op: _Desc) -> bool:
 
 
 def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: Op,
-                renamed: Mapping[str, str]) -> None:
+                renamed: Renamed) -> None:
     """The same slots, the same attributes, and variables of the same types."""
     before, after = program.descs[old.id], again.descs[new.id]
     is_part = old.facts.left_fold and len(new.operands) < len(old.operands)

@@ -13,7 +13,7 @@ from transpiler.errors import InvalidProgramError
 from transpiler.program_desc.emitter import ROLE, EmittedProgram
 from transpiler.program_desc.guard import guard, merged_variables
 from transpiler.program_desc.importer import CALL_STACK, source_line
-from transpiler.program_desc.naming import NAME_LISTS
+from transpiler.program_desc.naming import INNER_LISTS, NAME_LISTS
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _FORMER = '_descs_before_memory_optimize'
@@ -132,6 +132,8 @@ def _identify(op: core.OpDesc, identified: Set[int]) -> None:
 def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
     """Gives `desc` the arguments of `op`."""
     if desc.input_arg_names() != _arguments(op.inputs):
+        for name in set(desc.input_names()).difference(slot.parameter for slot in op.inputs):
+            desc.remove_input(name)
         for slot in op.inputs:
             desc.set_input(slot.parameter, list(slot.arguments))
     if desc.output_arg_names() != _arguments(op.outputs):
@@ -143,7 +145,8 @@ def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
 
 def _rename_lists(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
     for attribute in op.attrs:
-        if attribute.name in NAME_LISTS and desc.attr(attribute.name) != list(attribute.strings):
+        if attribute.name in (*NAME_LISTS, *INNER_LISTS) and desc.attr(attribute.name) != list(
+                attribute.strings):
             desc._set_strs_attr(attribute.name, list(attribute.strings))
 
 

@@ -49,6 +49,20 @@ def bind_to_next(message: framework_pb2.ProgramDesc, block: int, positions: Iter
     _bind(message.blocks[block], {i + 1: _PAIR.format(block, i) for i in positions if i < end})
 
 
+def bind_to_reader(block: framework_pb2.BlockDesc, position: int) -> None:
+    """Makes the executor run the op at `position` before the next that names its result; also in a program that went through
+    Paddle's graphs, which keep a read behind a write, but not the second of two writes behind the first. That op may have no
+    kernel: a kernel would look for what it reads."""
+    name = _PAIR.format(block.idx, position) + '@read'
+    results = _arguments(block.ops[position].outputs)
+    then = next(op for op in block.ops[position + 1:]
+                if results & (_arguments(op.inputs) | _arguments(op.outputs)))
+    for slots in (block.ops[position].outputs, then.inputs):
+        slot = next((s for s in slots if s.parameter == ORDER_SLOT), None)
+        (slot or slots.add(parameter=ORDER_SLOT)).arguments.append(name)
+    _declare(block, name)
+
+
 def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
     """Lets the ops at these positions wait for the ones before, which write the same variable, of that name."""
     ops = block.ops
@@ -62,10 +76,14 @@ def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
     for i in sorted(written):
         ops[i].outputs.add(parameter=ORDER_SLOT, arguments=sorted(written[i]))
     for name in sorted(set().union(*written.values())):
-        variable = block.vars.add(name=name, persistable=False)
-        variable.type.type = framework_pb2.VarType.LOD_TENSOR
-        variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-        variable.type.lod_tensor.tensor.dims.append(1)
+        _declare(block, name)
+
+
+def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
+    variable = block.vars.add(name=name, persistable=False)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.dims.append(1)
 
 
 def _first_of_fused(ops: Sequence[framework_pb2.OpDesc]) -> FrozenSet[int]:
@@ -105,10 +123,11 @@ def _order_variables(block: framework_pb2.BlockDesc) -> Set[str]:
 
 
 def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
-    slots = [s for s in op.outputs if s.parameter != ORDER_SLOT]
-    if len(slots) < len(op.outputs):
-        del op.outputs[:]
-        op.outputs.extend(slots)
+    for had in (op.inputs, op.outputs):
+        slots = [s for s in had if s.parameter != ORDER_SLOT]
+        if len(slots) < len(had):
+            del had[:]
+            had.extend(slots)
 
 
 def _ordered_by_names(first: framework_pb2.OpDesc, then: framework_pb2.OpDesc) -> bool:
