@@ -7,11 +7,12 @@ Two trips are enough: a path without repetition passes each back edge once. Noth
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple
 
-from transpiler.ir import Graph, Op, OpFacts, Region, RegionKind, Size, ValueKind
+from transpiler.ir import Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.program_desc.operators import by_name
 
 LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 MOST_TRIPS = 2
@@ -64,7 +65,7 @@ class Draft:
                                  region,
                                  operands=tuple(self.id(n, region) for n in reads.split()),
                                  results=tuple(self.id(n, region) for n in writes.split()),
-                                 facts=OpFacts(**facts))
+                                 facts=replace(by_name(kind), **facts))
 
     def region(self, op: Op, kind: RegionKind, **facts: object) -> int:
         """A region that `op` runs."""

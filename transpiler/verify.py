@@ -25,14 +25,14 @@ from transpiler.analysis.leftovers import left_by_earlier_runs
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, Region, RegionKind, Value, ValueKind
+from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, Value, ValueKind
+from transpiler.ir.dtypes import TRUTH
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
 _ADDED = (RELEASE, SHARE, MOVE, UNCOPIED, FORGET)
-_WRITE_WHOLE_ARRAYS = ('lod_tensor_to_array', 'assign')
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
@@ -208,7 +208,7 @@ class _Run:
     def _writes_a_part(self, op: Op, value: int) -> bool:
         """Whether `value` is an array of which the op may leave elements as they are."""
         is_array = self._graph.values[value].kind is ValueKind.ARRAY
-        return is_array and op.kind not in _WRITE_WHOLE_ARRAYS
+        return is_array and op.facts.array is not ArrayAccess.WRITES_ALL
 
     def _scratch_state(self, op: Op, cells: Cells) -> Dict[int, int]:
         """State slots (operand, result) of a clone that hold memory of no variable of the old program: the clone carries
@@ -319,15 +319,15 @@ class _Run:
         operands = [self.held(cells, v) for v in op.operands]
         if op.facts.fills is not None:
             return frozenset({('filled', op.facts.fills)})
-        if op.kind == 'cast' and self._graph.values[op.results[0]].dtype == 'BOOL':
+        if op.facts.means is Meaning.CONVERTED and self._graph.values[op.results[0]].dtype == TRUTH:
             return frozenset({('nonzero', *operands)})
-        if op.kind == 'where' and operands[2] == frozenset({('filled', 0.0)}):
+        if op.facts.means is Meaning.SELECT and operands[2] == frozenset({('filled', 0.0)}):
             kind, *masks = next(iter(operands[0])) if len(operands[0]) == 1 else ('several',)
             if kind != 'nonzero':
                 return unknown
             chosen = ('chosen', masks[0], operands[1])
             return frozenset({self._replays.get(chosen, chosen)})
-        if op.kind == 'elementwise_div':
+        if op.facts.means is Meaning.QUOTIENT:
             found = self._replays.get(('quotient', *operands))
             return unknown if found is None else frozenset({found})
         return unknown

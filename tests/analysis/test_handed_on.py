@@ -13,9 +13,10 @@ from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.reloads import reloads
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
-from transpiler.ir import RELEASE, Graph, OpFacts, RegionKind, Size, ValueKind
+from transpiler.ir import RELEASE, Graph, RegionKind, Size, ValueKind
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.program_desc.operators import by_name
 from transpiler.verify import verify
 
 TRIPS = Size.dim('T')
@@ -105,7 +106,7 @@ def added(graph: Graph, at: int, kind: str, operands: tuple, results: tuple) -> 
                       2,
                       operands=operands,
                       results=results,
-                      facts=OpFacts(side_effect=kind == RELEASE),
+                      facts=replace(by_name(kind), side_effect=kind == RELEASE),
                       origin=None)
     graph.regions[2].ops.remove(op.id)
     graph.regions[2].ops.insert(at, op.id)

@@ -154,6 +154,7 @@ def test_what_an_op_with_regions_names_keeps_its_name() -> None:
 def test_gradients_of_parameters_keep_their_names_on_request() -> None:
     draft = plain()
     draft.value('w', persistable=True, parameter=True)
-    draft.values('w@GRAD other@GRAD')
+    draft.value('w@GRAD', parameter_gradient=True)
+    draft.value('other@GRAD')
     assert keeps_its_name(draft.graph, skip_grads=True) == {draft.id('w@GRAD')}
     assert keeps_its_name(draft.graph, skip_grads=False) == set()

@@ -21,7 +21,7 @@ from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
-from transpiler.ir import Graph, Op, ValueKind
+from transpiler.ir import DIVIDE, FILL, CONVERT, SELECT, ZEROS_LIKE, Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.replay import add_replay
 from transpiler.planning import Plan, PlanOptions, plan
@@ -31,7 +31,7 @@ from transpiler.program_desc.validation import check_emitted
 from transpiler.verify import verify
 
 WIDTH = 64
-_ADDED = ('fill_any_like', 'cast', 'where', 'fill_constant', 'elementwise_div')
+_ADDED = (ZEROS_LIKE, CONVERT, SELECT, FILL, DIVIDE)
 
 
 def dropouts(shares: tuple = (0.1, 0.5, 0.3), mode: str = 'upscale_in_train') -> Case:
@@ -142,43 +142,43 @@ Change = Callable[[Graph, Dict[str, List[Op]]], None]
 
 
 def _another_mask(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    first, second = found['cast'][:2]
+    first, second = found[CONVERT][:2]
     graph.ops[first.id] = replace(first, operands=second.operands)
 
 
 def _another_operand(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    first, second = found['where'][:2]
+    first, second = found[SELECT][:2]
     operands = (first.operands[0], second.operands[1], first.operands[2])
     graph.ops[first.id] = replace(first, operands=operands)
 
 
 def _another_divisor(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    number = found['fill_constant'][0]
+    number = found[FILL][0]
     graph.ops[number.id] = replace(number, facts=replace(number.facts, fills=0.75))
 
 
 def _ones_for_zeros(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    zeros = found['fill_any_like'][0]
+    zeros = found[ZEROS_LIKE][0]
     graph.ops[zeros.id] = replace(zeros, facts=replace(zeros.facts, fills=1.0))
 
 
 def _upside_down(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    choice = found['where'][0]
+    choice = found[SELECT][0]
     a, b, c = choice.operands
     graph.ops[choice.id] = replace(choice, operands=(a, c, b))
 
 
 def _divided_the_other_way(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    quotient = found['elementwise_div'][0]
+    quotient = found[DIVIDE][0]
     graph.ops[quotient.id] = replace(quotient, operands=quotient.operands[::-1])
 
 
 def _not_divided(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    graph.regions[0].ops.remove(found['elementwise_div'][0].id)
+    graph.regions[0].ops.remove(found[DIVIDE][0].id)
 
 
 def _masks_of_numbers(graph: Graph, found: Dict[str, List[Op]]) -> None:
-    graph.values[found['cast'][0].results[0]].dtype = 'UINT8'
+    graph.values[found[CONVERT][0].results[0]].dtype = 'UINT8'
 
 
 @needs_cpu_build
@@ -256,7 +256,7 @@ def test_the_operand_of_another_trip_is_refused() -> None:
     graph = plan(program.graph, RuntimeModel.COLLECTING, dims, PlanOptions(recompute='max')).graph
     origins = {op.id: op.origin for op in graph.ops if op.origin is not None}
     verify(program.graph, graph, origins)
-    choice = _added(graph, 'where')[0]
+    choice = _added(graph, SELECT)[0]
     _of_another_trip(graph, choice, graph.regions[choice.region].forward)
     with pytest.raises(VerificationError):
         verify(program.graph, graph, origins)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
-from transpiler.ir import ONE, Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import ArrayAccess, ONE, Graph, Op, RegionKind, Size, ValueKind
+
+_WRITES = (ArrayAccess.WRITES_ELEMENT, ArrayAccess.WRITES_ALL)
 
 
 def array_parts(graph: Graph) -> Dict[int, List[Size]]:
@@ -32,7 +34,7 @@ def array_parts(graph: Graph) -> Dict[int, List[Size]]:
 
 def _written(graph: Graph, op: Op) -> Iterator[Tuple[int, Size]]:
     """(array, bytes in it after all trips) for what `op` puts into arrays."""
-    if op.kind not in ('lod_tensor_to_array', 'write_to_array'):
+    if op.facts.array not in _WRITES:
         return
     size = _largest_operand(graph, op)
     for array in (v for v in op.writes() if graph.values[v].kind is ValueKind.ARRAY):

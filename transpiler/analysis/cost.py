@@ -4,45 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Mapping, Tuple
 
 from transpiler.ir import Graph, Op, Region, RegionKind
-
-# Operators that compute more than they touch. All others take the time that moving their bytes takes.
-_HEAVY = ('matmul', 'mul', 'bmm', 'mv', 'addmm', 'fc', 'conv', 'rnn', 'lstm', 'gru', 'attention',
-          'einsum', 'cholesky', 'svd', 'qr', 'eig', 'inverse', 'solve', 'lu', 'fft', 'sort', 'topk',
-          'top_k', 'argsort', 'nms', 'deformable', 'correlation', 'warpctc')
-_NOT_HEAVY = ('elementwise_mul', 'cumsum', 'relu', 'elu', 'gelu', 'celu', 'selu', 'leaky_relu',
-              'flatten', 'multiplex', 'softmax')
-
-# Products whose operands' sizes do not tell how much they compute: their filters do.
-_CONVOLUTIONS = ('conv', 'depthwise_conv')
-# Operators that read only the parts of their operand that they give out.
-_PICKS = ('gather', 'slice', 'strided_slice', 'index_select', 'index_sample', 'lookup_table',
-          'take_along_axis', 'read_from_array', 'split', 'unbind', 'unstack')
-
-# Operators that sort the rows of sequences by time step, or back: one copy a row.
-_BY_ROWS = ('lod_tensor_to_array', 'array_to_lod_tensor', 'reorder_lod_tensor_by_rank')
-
-# How much longer than an addition some operators take for a byte (Paddle 2.6.2 on a CPU): those that compute
-# transcendental functions, or read against the grain.
-_SLOW = MappingProxyType({
-    'pow': 6.0,
-    'dropout': 5.0,
-    'pool': 2.5,
-    'transpose': 2.0,
-    'batch_norm': 1.8,
-    'gelu': 1.7,
-    'softmax': 1.5,
-    'sigmoid': 1.4,
-    'exp': 1.3,
-    # They write where they read: no fresh pages.
-    'sgd': 0.2,
-    'momentum': 0.2,
-    'adam': 0.3,
-})
 
 
 @dataclass(frozen=True)
@@ -67,11 +31,11 @@ class CostModel:
         """One run of `op`, nested ops not counted."""
         touched = _touched(graph, op, dims)
         flops = _flops(graph, op, dims) if is_heavy(op) else 0.0
-        rows = _rows(graph, op, dims) if op.kind in _BY_ROWS else 0
+        rows = _rows(graph, op, dims) if op.facts.work.by_rows else 0
         cached = op.region != 0 and touched <= self.cache_bytes
         bandwidth = self.cached_bytes_per_second if cached else self.bytes_per_second
         return (self.seconds_per_op + rows * self.seconds_per_row +
-                touched * _slowness(op.kind) / bandwidth + flops / self.flops_per_second)
+                touched * op.facts.work.slowness / bandwidth + flops / self.flops_per_second)
 
     def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
         """One run of the ops of `region`, loops with all their trips."""
@@ -97,20 +61,7 @@ class CostModel:
 
 def is_heavy(op: Op) -> bool:
     """Whether `op` computes more than it touches, as a matmul or a convolution does."""
-    return _is_heavy(op.kind)
-
-
-@lru_cache(maxsize=None)
-def _is_heavy(kind: str) -> bool:
-    if any(kind.startswith(name) for name in _NOT_HEAVY):
-        return False
-    words = kind.replace('_v2', '').replace('_grad', '').split('_')
-    return any(word.startswith(_HEAVY) for word in words) or kind.startswith(_HEAVY)
-
-
-@lru_cache(maxsize=None)
-def _slowness(kind: str) -> float:
-    return next((factor for name, factor in _SLOW.items() if kind.startswith(name)), 1.0)
+    return op.facts.work.heavy
 
 
 def _rows(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
@@ -122,7 +73,7 @@ def _touched(graph: Graph, op: Op, dims: Mapping[str, int]) -> int:
     """Bytes read and written; an op that picks parts of an operand reads no more than it writes."""
     written = sum([_bytes(graph, v, dims) for v in op.writes()])
     read = sum([_bytes(graph, v, dims) for v in op.data_reads()])
-    return written + (min(read, written) if op.kind.startswith(_PICKS) else read)
+    return written + (min(read, written) if op.facts.work.picks else read)
 
 
 def _bytes(graph: Graph, value: int, dims: Mapping[str, int]) -> int:
@@ -135,11 +86,11 @@ def _flops(graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
 
     A gradient has a product for each operand that gets one, of the three tensors that it reads.
     """
-    backward = op.kind.endswith('_grad')
+    backward = op.facts.work.backward
     values = list(op.data_reads()) if backward else [*op.data_reads(), *op.writes()]
     products = min(2, len(list(op.writes()))) if backward else 1
     shapes = {v: _concrete(graph, v, dims) for v in values}
-    if op.kind.startswith(_CONVOLUTIONS):
+    if op.facts.work.filters:
         filters = [v for v in values if graph.values[v].parameter and len(shapes[v]) > 2]
         if filters:
             return products * _convolution_flops(shapes, filters[0])

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import FrozenSet, Iterable, Iterator, List, Optional
 
 from transpiler.analysis.positions import Positions
-from transpiler.ir import Graph, Op, Region, RegionKind, ValueKind
-
-_WHOLE_NUMBERS = ('INT64', 'INT32')
+from transpiler.ir import ArrayAccess, Graph, Op, Region, RegionKind, ValueKind
+from transpiler.ir.dtypes import WHOLE_NUMBERS
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _counts_back(graph: Graph, op: Op, loop: Region, gradient: Region,
     value = graph.values[op.results[0]]
     inside = {loop.id, gradient.id, *_nested(graph, loop), *_nested(graph, gradient)}
     copies = {graph.values[v].storage for pair in loop.arguments for v in pair}
-    if value.region in inside or value.dtype not in _WHOLE_NUMBERS or value.storage in copies:
+    if value.region in inside or value.dtype not in WHOLE_NUMBERS or value.storage in copies:
         return None
     if len(_writers(graph, value.storage, graph.walk(loop.id))) != 1:
         return None
@@ -94,7 +93,8 @@ def _one_element_a_step(graph: Graph, array: int, counter: int, counts: Op, loop
             continue
         if op.region != loop.id or not at_index(graph, op, array, counter):
             return False
-        if (op.kind == 'read_from_array') != (positions.of[op.id] < positions.of[counts.id]):
+        if (op.facts.array is ArrayAccess.READS_ELEMENT) != (positions.of[op.id]
+                                                             < positions.of[counts.id]):
             return False
     return True
 
@@ -111,12 +111,12 @@ def at_index(graph: Graph, op: Op, array: int, index: int) -> bool:
     if index not in storages or len(op.operands) != len(storages):
         return False
     others = [v for v in operands if v.storage not in (array, index)]
-    if not all(v.kind is ValueKind.DENSE and v.dtype not in _WHOLE_NUMBERS for v in others):
+    if not all(v.kind is ValueKind.DENSE and v.dtype not in WHOLE_NUMBERS for v in others):
         return False
-    if op.kind == 'read_from_array':
+    if op.facts.array is ArrayAccess.READS_ELEMENT:
         return array in storages and array not in written
-    return (op.kind == 'write_to_array' and written == [array] and array not in storages and
-            len(storages) == 2)
+    return (op.facts.array is ArrayAccess.WRITES_ELEMENT and written == [array] and
+            array not in storages and len(storages) == 2)
 
 
 def _writers(graph: Graph, storage: int, ops: Iterable[Op]) -> List[Op]:

@@ -8,10 +8,6 @@ from typing import Dict, Iterable, List, Optional, Set
 from transpiler.analysis.accesses import Accesses
 from transpiler.ir import SHARE, Graph, Op
 
-# These make two names share memory without saying so to the executor, which tracks names: an order that respects all
-# names may still be wrong, so regions that contain one keep theirs.
-_ALIASING = frozenset({SHARE, 'share_buffer', 'share_data', 'coalesce_tensor'})
-
 
 @dataclass
 class Dependences:
@@ -48,7 +44,9 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
       outside: what the loop left there is the last trip's, and no other trip's gradient may take it for its own.
     """
     ops = list(graph.regions[region].ops)
-    if any(graph.ops[op].kind in _ALIASING for op in ops):
+    # Two names in one memory of which the executor, which tracks names, does not know: an order that respects all names may
+    # still be wrong.
+    if any(graph.ops[op].kind == SHARE or graph.ops[op].facts.shares_unsaid for op in ops):
         return Dependences(ops, [[i - 1] if i else [] for i in range(len(ops))])
     hazards = _Hazards(graph, accesses or Accesses(graph))
     return Dependences(ops, hazards.before([graph.ops[op] for op in ops]))

@@ -12,7 +12,7 @@ from typing import FrozenSet, Iterator, List, Optional
 
 from transpiler.analysis.counters import Counter, at_index, mirrored_counters
 from transpiler.analysis.positions import Positions
-from transpiler.ir import RELEASE, Graph, Op, Region, ValueKind
+from transpiler.ir import ArrayAccess, RELEASE, Graph, Op, Region, ValueKind
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def _handed_on(graph: Graph, gradient: Region, counter: Counter, inner: int,
     if any(op.region != gradient.id for op in named):
         return None
     emptied = [op for op in named if op.kind == RELEASE]
-    reads = [op for op in named if op.kind == 'read_from_array']
-    writes = [op for op in named if op.kind == 'write_to_array']
+    reads = [op for op in named if op.facts.array is ArrayAccess.READS_ELEMENT]
+    writes = [op for op in named if op.facts.array is ArrayAccess.WRITES_ELEMENT]
     if not reads or len(writes) != 1 or len(emptied) + len(reads) + 1 != len(named):
         return None
     storage = graph.values[inner].storage
@@ -76,7 +76,7 @@ def _only_the_newest_is_read(graph: Graph, gradient: Region, counter: Counter, o
         if op.kind == RELEASE or not _names(graph, op, outer):
             continue
         indices = {graph.values[v].storage for v in op.reads()} - {graph.values[outer].storage}
-        if op.kind != 'read_from_array' or start is None or not any(
+        if op.facts.array is not ArrayAccess.READS_ELEMENT or start is None or not any(
                 at_index(graph, op, graph.values[outer].storage, index) and
                 _filled_with(graph, index, ()) == start for index in indices):
             return False

@@ -11,7 +11,7 @@ from typing import Dict
 
 from transpiler.analysis.counters import Counter, mirrored_counters
 from transpiler.analysis.positions import Positions
-from transpiler.ir import Graph, Op, Region
+from transpiler.ir import ArrayAccess, Graph, Op, Region
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def reloaded(graph: Graph, op: Op, known: Dict[int, Reload], positions: Position
     """The value of the loop that `op`, of its gradient, reads again; -1 if it does not."""
     for value, reload in known.items():
         storages = {graph.values[v].storage for v in op.operands if v >= 0}
-        if (op.kind == 'read_from_array' and len(op.operands) == 2 and
+        if (op.facts.array is ArrayAccess.READS_ELEMENT and len(op.operands) == 2 and
                 storages == {graph.values[v].storage for v in (reload.array, reload.index)} and
                 positions.of[op.id] < positions.of[reload.counts_back]):
             return value

@@ -1,10 +1,14 @@
 """The graph that every pass works on. Knows no Paddle."""
 
-from transpiler.ir.graph import FORGET, HANDED_ON, HANDS_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Replay, Value, ValueKind, When, exclude
+from transpiler.ir.facts import ArrayAccess, Meaning, OpFacts, Replay, Unit, Work
+from transpiler.ir.graph import Graph, Op, Region, RegionKind, Value, ValueKind, When, exclude
+from transpiler.ir.intrinsics import (DIVIDE, FILL, FORGET, HANDED_ON, HANDS_ON, MOVE, CONVERT,
+                                      READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE)
 from transpiler.ir.size import NOTHING, ONE, Size
 
 __all__ = [
-    'FORGET', 'HANDED_ON', 'HANDS_ON', 'MOVE', 'NOTHING', 'ONE', 'RELEASE', 'SHARE', 'UNCOPIED',
-    'Graph', 'Op', 'OpFacts', 'Region', 'RegionKind', 'Replay', 'Size', 'Value', 'ValueKind',
-    'When', 'exclude'
+    'ArrayAccess', 'DIVIDE', 'FILL', 'FORGET', 'Graph', 'HANDED_ON', 'HANDS_ON', 'MOVE', 'Meaning',
+    'CONVERT', 'NOTHING', 'ONE', 'Op', 'OpFacts', 'READ_ELEMENT', 'RELEASE', 'Region', 'RegionKind',
+    'Replay', 'SELECT', 'SHARE', 'Size', 'UNCOPIED', 'Unit', 'Value', 'ValueKind', 'When', 'Work',
+    'ZEROS_LIKE', 'exclude'
 ]

@@ -6,26 +6,9 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from transpiler.ir.facts import OpFacts
+from transpiler.ir.intrinsics import UNCOPIED
 from transpiler.ir.size import NOTHING, ONE, Size
-
-# Kind of an op that gives back the memory of its results, whose data nobody reads any more. Their shapes
-# stay. It stands for no op of the imported program.
-RELEASE = 'release'
-# Kind of an op that empties its results, shapes apart, before anyone writes them: of what an earlier run left there, the first
-# run had nothing. It stands for no op of the imported program.
-FORGET = 'forget'
-# Kind of an op that makes each of its results hold the buffer of its operand at the same position, for the next op
-# to work in place under two names.
-SHARE = 'share'
-# Kind of an op that hands the buffer of each operand on to the result at the same position, with shape and contents.
-# Nobody touches the operand after it.
-MOVE = 'move'
-# Kinds of ops whose results have the buffers of their operands.
-HANDS_ON = (SHARE, MOVE)
-# In the name of each value that is there for a MOVE op alone.
-HANDED_ON = '@HANDED_ON'
-# Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.
-UNCOPIED = 'uncopied'
 
 
 class ValueKind(enum.Enum):
@@ -66,6 +49,7 @@ class Value:
     fetched: bool = False
     copied_out: bool = False  # fetched by the caller, for whom the runtime makes a copy
     skipped: bool = False
+    parameter_gradient: bool = False
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     storage: int = -1
 
@@ -81,50 +65,6 @@ class Value:
         twin = object.__new__(Value)
         twin.__dict__.update(self.__dict__)
         return twin
-
-
-class Replay(NamedTuple):
-    """How a result that random numbers decide can be made again from what another result records of them: the operand,
-    over `divisor` if there is one, where the mask is not zero, and 0 elsewhere. Positions."""
-
-    operand: int
-    result: int
-    mask: int  # among the results, too
-    divisor: Optional[float]
-
-
-@dataclass(frozen=True)
-class OpFacts:
-    """What is known of an operator, whatever program it stands in.
-
-    `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
-    position, and operand positions of which only the shape is read, not the data. `same_name`: the two
-    may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
-    result) positions of state that the op carries on, and on which nothing else that it computes depends.
-    """
-
-    known: bool = True
-    random: bool = False
-    side_effect: bool = False
-    collective: bool = False
-    in_place: Tuple[Tuple[int, int], ...] = ()
-    same_name: bool = False
-    converts: bool = False  # its kernel has layouts of its own: the runtime converts what it reads, and its results
-    aliases: bool = False  # its results share the buffers of its operands, position by position
-    shape_only: FrozenSet[int] = frozenset()
-    unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
-    updates: Tuple[Tuple[int, int], ...] = ()
-    adds: float = 0.0  # its result is its operand plus this, if not zero
-    fills: Optional[float] = None  # every element of its result is this
-    left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
-    loses_shape: FrozenSet[int] = frozenset()  # results of a RELEASE op whose shape goes, too
-    replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
-    chooses: bool = False  # of its results, which are of its own region, it makes one
-
-    @property
-    def ordered(self) -> bool:
-        """Whether it must keep its place among the other ordered ops."""
-        return self.random or self.side_effect or self.collective or not self.known
 
 
 @dataclass

@@ -63,8 +63,7 @@ def keeps_its_name(graph: Graph, skip_grads: bool) -> FrozenSet[int]:
     """
     closed = named_by_regions(graph)
     if skip_grads:
-        names = {f'{v.name}@GRAD' for v in graph.values if v.parameter}
-        closed |= {v.id for v in graph.values if v.name in names and v.region == 0}
+        closed |= {v.id for v in graph.values if v.parameter_gradient}
     return closed
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import List, Mapping, Tuple
 
 from transpiler.analysis.cost import CostModel
-from transpiler.ir import ONE, Graph, Op, OpFacts, Replay, Size, ValueKind
+from transpiler.ir import (DIVIDE, FILL, CONVERT, ONE, SELECT, ZEROS_LIKE, Graph, Meaning, Op,
+                           OpFacts, Replay, Size, ValueKind)
+from transpiler.ir.dtypes import SINGLE_AND_DOUBLE, TRUTH
 from transpiler.passes.cloning import Cloner
-
-_TRUTH = 'BOOL'
-_CHOICE = 'where'
-# Bytes of a number, of the types that it is done for.
-_SINGLE_AND_DOUBLE = MappingProxyType({'FP32': 4, 'FP64': 8})
 
 
 def replayed(op: Op, replay: Replay) -> Tuple[Tuple[int, int], int]:
@@ -31,13 +27,13 @@ def can_be_replayed(graph: Graph, op: Op) -> bool:
     """Whether the operand and what the op makes are tensors of the types that it is done for."""
     (operand, mask), result = replayed(op, op.facts.replay)
     kinds = {graph.values[v].kind for v in (operand, mask, result)}
-    return kinds == {ValueKind.DENSE} and graph.values[result].dtype in _SINGLE_AND_DOUBLE
+    return kinds == {ValueKind.DENSE} and graph.values[result].dtype in SINGLE_AND_DOUBLE
 
 
 def replay_seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
     """What they take: about as much as one that reads the operand and the result and writes the result."""
     read, result = replayed(op, op.facts.replay)
-    choice = replace(op, kind=_CHOICE, operands=(*read, result), results=(result,), facts=OpFacts())
+    choice = replace(op, kind=SELECT, operands=(*read, result), results=(result,), facts=OpFacts())
     return cost.seconds(graph, choice, dims) + 4 * cost.seconds_per_op
 
 
@@ -50,29 +46,29 @@ def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) 
     replay = op.facts.replay
     mask = op.results[replay.mask]
     chosen = cloner.value(mask)
-    graph.values[chosen].dtype = _TRUTH
+    graph.values[chosen].dtype = TRUTH
     zeros = OpFacts(fills=0.0, shape_only=frozenset({0}))
     added = [
-        cloner.added('fill_any_like', (operand,), result, zeros),
-        cloner.added('cast', (mask,), chosen, OpFacts()),
-        cloner.added(_CHOICE, (chosen, operand, result), result, OpFacts())
+        cloner.added(ZEROS_LIKE, (operand,), result, zeros),
+        cloner.added(CONVERT, (mask,), chosen, OpFacts(means=Meaning.CONVERTED)),
+        cloner.added(SELECT, (chosen, operand, result), result, OpFacts(means=Meaning.SELECT))
     ]
     if replay.divisor is not None:
         divisor = _number(graph, cloner, op.results[replay.result])
         facts = OpFacts(fills=replay.divisor)
         added += [
-            cloner.added('fill_constant', (), divisor, facts),
-            cloner.added('elementwise_div', (result, divisor), result, OpFacts())
+            cloner.added(FILL, (), divisor, facts),
+            cloner.added(DIVIDE, (result, divisor), result, OpFacts(means=Meaning.QUOTIENT))
         ]
     return added
 
 
 def is_choice(op: Op) -> bool:
     """Whether `op` is that of the added ones that chooses between the operand and zeros: there is one each time."""
-    return op.kind == _CHOICE and op.origin is None
+    return op.kind == SELECT and op.origin is None
 
 
 def _number(graph: Graph, cloner: Cloner, like: int) -> int:
     number = graph.values[cloner.value(like)]
-    number.shape, number.size = (ONE,), Size.of(_SINGLE_AND_DOUBLE[number.dtype])
+    number.shape, number.size = (ONE,), Size.of(SINGLE_AND_DOUBLE[number.dtype])
     return number.id

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.ir import Graph
+from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.exact import improve_windows, optimal_if_small
 from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
@@ -22,12 +22,6 @@ from transpiler.passes.orders.storages import storage_bytes
 
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
-# Their generated kernels (2.6.2, CPU) leave the upper halves of the vector registers dirty. Where the math library takes
-# its SSE path, as MKL does on AMD, a product right after them on the same thread runs 4 to 7 times slower.
-_VECTOR_UPDATES = frozenset({'sgd', 'adam', 'adamw', 'merged_adam'})
-# Any other operator in between cleans the registers, but for these, which were seen not to, or which compute nothing.
-_NO_HELP = ('elementwise_add_grad', 'reshape', 'squeeze', 'unsqueeze', 'flatten')
-_PRODUCTS = ('mul', 'matmul', 'bmm', 'conv', 'depthwise_conv', 'fc', 'lstm', 'gru', 'rnn')
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
 Judge = Callable[[Problem, Sequence[int]], int]  # bytes that an order needs
 
@@ -132,12 +126,11 @@ def _problem(graph: Graph,
 
 def _kinds(graph: Graph, ops: List[int]) -> Kinds:
     """Updates by vector instructions, products, and what helps between them."""
-    kinds = [graph.ops[op].kind for op in ops]
-    updates = [k in _VECTOR_UPDATES for k in kinds]
-    products = [k.startswith(_PRODUCTS) for k in kinds]
+    units = [graph.ops[op].facts.work.unit for op in ops]
+    updates = [unit is Unit.VECTOR_UPDATE for unit in units]
+    products = [unit is Unit.PRODUCT for unit in units]
     between = [
-        not u and not p and graph.ops[op].origin is not None and not k.startswith(_NO_HELP)
-        for u, p, op, k in zip(updates, products, ops, kinds)
+        unit is Unit.OTHER and graph.ops[op].origin is not None for unit, op in zip(units, ops)
     ]
     return Kinds(updates, products, between)
 

@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import FORGET, MOVE, ONE, RELEASE, SHARE, UNCOPIED, Graph, Op, Value, ValueKind
+from transpiler.ir import DIVIDE, FILL, FORGET, MOVE, CONVERT, ONE, READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
 from transpiler.program_desc.making import make_fill, make_op
 from transpiler.program_desc.naming import Renamed, names_of, rename_lists
@@ -98,12 +98,12 @@ class _Emitter:
             MOVE: self._emit_move,
             FORGET: self._emit_forget,
             UNCOPIED: self._emit_uncopied,
-            'read_from_array': self._emit_reload,
-            'fill_any_like': self._emit_like,
-            'fill_constant': self._emit_number,
-            'cast': self._emit_cast,
-            'where': self._emit_choice,
-            'elementwise_div': self._emit_quotient
+            READ_ELEMENT: self._emit_reload,
+            ZEROS_LIKE: self._emit_like,
+            FILL: self._emit_number,
+            CONVERT: self._emit_cast,
+            SELECT: self._emit_choice,
+            DIVIDE: self._emit_quotient
         }
         self._declarations = {
             (region, v.name): v for block, region in program.block_regions.items()
@@ -238,13 +238,13 @@ class _Emitter:
         desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
 
     def _emit_reload(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        desc.type = op.kind
+        desc.type = 'read_from_array'
         for slot, value in zip('XI', op.operands):
             desc.inputs.add(parameter=slot, arguments=[self._names[value]])
         desc.outputs.add(parameter='Out', arguments=[self._names[op.results[0]]])
 
     def _emit_like(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        self._make(op, desc, ('X',), value=op.facts.fills, dtype=_LIKE_THE_OPERAND)
+        self._make('fill_any_like', op, desc, ('X',), value=op.facts.fills, dtype=_LIKE_THE_OPERAND)
 
     def _emit_number(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         desc.CopyFrom(
@@ -254,22 +254,23 @@ class _Emitter:
                       str_value=repr(op.facts.fills)))
 
     def _emit_cast(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        self._make(op,
+        self._make('cast',
+                   op,
                    desc, ('X',),
                    in_dtype=self._data_type(op.operands[0]),
                    out_dtype=self._data_type(op.results[0]))
 
     def _emit_choice(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        self._make(op, desc, ('Condition', 'X', 'Y'))
+        self._make('where', op, desc, ('Condition', 'X', 'Y'))
 
     def _emit_quotient(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        self._make(op, desc, ('X', 'Y'), axis=-1)
+        self._make('elementwise_div', op, desc, ('X', 'Y'), axis=-1)
 
-    def _make(self, op: Op, desc: framework_pb2.OpDesc, slots: Sequence[str],
+    def _make(self, kind: str, op: Op, desc: framework_pb2.OpDesc, slots: Sequence[str],
               **attributes: object) -> None:
         operands = {slot: [self._names[v]] for slot, v in zip(slots, op.operands)}
         results = {'Out': [self._names[op.results[0]]]}
-        desc.CopyFrom(make_op(op.kind, operands, results, **attributes))
+        desc.CopyFrom(make_op(kind, operands, results, **attributes))
 
     def _data_type(self, value: int) -> int:
         return framework_pb2.VarType.Type.Value(self._graph.values[value].dtype)

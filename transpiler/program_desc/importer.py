@@ -357,8 +357,10 @@ class _Importer:
             read.update(op.reads())
             if op.kind not in ('feed', RELEASE):
                 written.update(op.writes())
+        gradients = {f'{v.name}@GRAD' for v in self._graph.values if v.parameter}
         for value in self._graph.values:
             is_main = value.region == 0
+            value.parameter_gradient = is_main and value.name in gradients
             value.fetched = value.copied_out = is_main and value.name in self._fetched
             enters = value.id in read or value.name in self._inputs
             value.fed = (is_main and not value.persistable and enters and value.id not in written)

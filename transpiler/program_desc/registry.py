@@ -7,6 +7,7 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Container, Dict, FrozenSet, Hashable, Iterable, Optional, Set, Tuple
 
 import numpy
@@ -16,6 +17,7 @@ from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
 from transpiler.ir import OpFacts, Replay
+from transpiler.program_desc.operators import by_name
 
 EMPTY_NAME = '@EMPTY@'
 # Draw random numbers, yet may have no attribute with `seed` in its name.
@@ -88,7 +90,7 @@ class OpRegistry:
         return found
 
     def _ask(self, desc: framework_pb2.OpDesc, signature: _Signature) -> OpFacts:
-        facts = OpFacts(known=False)
+        facts = replace(by_name(desc.type), known=False)
         if self.is_registered(desc.type):
             try:
                 in_place = self._in_place_positions(desc)
@@ -109,7 +111,7 @@ class OpRegistry:
         proto = self._protos.get(desc.type)
         if proto is not None:
             attributes |= {a.name for a in proto.attrs}
-        return OpFacts(known=True,
+        return replace(by_name(desc.type),
                        random=_draws_random_numbers(desc.type, attributes),
                        aliases=desc.type == 'share_data',
                        side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,

@@ -10,10 +10,12 @@ from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloads
 from transpiler.analysis.writers import Writers
-from transpiler.ir import Graph, Op, Region, ValueKind
+from transpiler.ir import READ_ELEMENT, ArrayAccess, Graph, Op, OpFacts, Region, ValueKind, Work
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable
 from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed
+
+_READS_ELEMENT = OpFacts(array=ArrayAccess.READS_ELEMENT, work=Work(picks=True))
 
 
 @dataclass
@@ -104,10 +106,11 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     return {
         value:
             Op(-2 - value,
-               'read_from_array',
+               READ_ELEMENT,
                gradient.id,
                operands=(reload.array, reload.index),
                results=(value,),
+               facts=_READS_ELEMENT,
                origin=None,
                backward=True)
         for value, reload in reloads(graph, gradient).items()

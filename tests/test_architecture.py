@@ -1,0 +1,112 @@
+"""The map of the code: who may import whom, and where Paddle's words may stand."""
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
+
+import pytest
+
+import transpiler
+
+ROOT = Path(transpiler.__file__).parent
+# What each part may import besides itself, and errors and texts, which know nothing.
+FLOW: Dict[str, FrozenSet[str]] = {
+    'ir': frozenset(),
+    'analysis': frozenset({'ir'}),
+    'assignment': frozenset(),
+    'passes': frozenset({'ir', 'analysis', 'assignment'}),
+    'planning': frozenset({'ir', 'analysis', 'passes'}),
+    'verify': frozenset({'ir', 'analysis'}),
+    'report': frozenset({'ir', 'analysis', 'passes', 'planning'}),
+}
+KNOW_NOTHING = frozenset({'errors', 'plain'})
+CORE = ('ir', 'analysis', 'passes', 'planning', 'verify')
+
+
+def files_of(part: str) -> List[Path]:
+    found = sorted((ROOT / part).rglob('*.py')) or [ROOT / f'{part}.py']
+    assert all(path.is_file() for path in found)
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f'{path}: a relative import'
+            yield str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def texts(path: Path) -> Iterator[Tuple[int, str]]:
+    """Constants, but for docstrings and annotations."""
+    tree = ast.parse(path.read_text())
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value,
+                                                         str) and id(node) not in documentation:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize('part', FLOW)
+def test_nobody_imports_against_the_flow(part: str) -> None:
+    allowed = FLOW[part] | KNOW_NOTHING | {part}
+    named = {
+        name.split('.')[1]
+        for path in files_of(part)
+        for name in imports(path)
+        if name.startswith('transpiler.')
+    }
+    assert named <= allowed
+
+
+def test_modules_import_in_no_circle() -> None:
+    graph: Dict[str, Set[str]] = {}
+    for path in ROOT.rglob('*.py'):
+        tree = ast.parse(path.read_text())
+        at_once = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+        name = '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts)
+        graph[name] = {n.module for n in at_once if isinstance(n, ast.ImportFrom) and n.module}
+    assert len(graph) > 100
+    done: Set[str] = set()
+
+    def follow(name: str, above: Tuple[str, ...]) -> None:
+        assert name not in above, ' -> '.join((*above, name))
+        if name in graph and name not in done:
+            for other in sorted(graph[name]):
+                follow(other, (*above, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        follow(name, ())
+
+
+@pytest.mark.parametrize('part', CORE)
+def test_no_operator_of_paddle_is_named_in_the_core(part: str) -> None:
+    """By its back end's words it would fail silently with another back end's."""
+    pytest.importorskip('paddle')
+    from paddle.base.core import get_all_op_protos
+    from paddle.base.proto.framework_pb2 import OpProto, VarType
+    operators = {OpProto.FromString(bytes(proto)).type for proto in get_all_op_protos()}
+    assert {'while', 'read_from_array', 'matmul_v2'} <= operators
+    types = set(VarType.Type.keys())
+    found = [(path.name, line, text)
+             for path in files_of(part)
+             for line, text in texts(path)
+             if text in operators or '@GRAD' in text or text.endswith('_grad') or
+             (text in types and path.name != 'dtypes.py')]
+    assert not found
+
+
+def test_paddle_is_imported_by_its_back_end_and_by_who_serves_it() -> None:
+    who = {
+        str(path.relative_to(ROOT)) for path in ROOT.rglob('*.py') if any(
+            name.split('.')[0] == 'paddle' for name in imports(path))
+    }
+    assert who and {name for name in who if not name.startswith('program_desc/')
+                   } == {'decision.py', 'offline.py', 'splitting.py'}

@@ -1,0 +1,96 @@
+"""What is known of operators, whatever they are called where they come from."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import FrozenSet, NamedTuple, Optional, Tuple
+
+
+class ArrayAccess(enum.Enum):
+    """What an operator does with the elements of a tensor array."""
+
+    READS_ELEMENT = 'reads the element at an index'
+    WRITES_ELEMENT = 'writes the element at an index'
+    WRITES_ALL = 'writes all elements'
+
+
+class Meaning(enum.Enum):
+    """Operators of which the verifier knows what they compute."""
+
+    CONVERTED = 'the operand in the type of the result: truth values are whether an element is not zero'
+    SELECT = 'the second operand where the first is true, else the third'
+    QUOTIENT = 'the first operand over the second'
+
+
+class Unit(enum.Enum):
+    """Which registers an operator's kernel leaves as, which matters to what runs next on the same thread."""
+
+    VECTOR_UPDATE = 'an update by generated vector code'
+    PRODUCT = 'a product of matrices'
+    NEITHER = 'neither, and it does not clean the registers'
+    OTHER = 'neither'
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an operator's time depends on besides the bytes that it touches.
+
+    `slowness` is its time for a byte, as a multiple of an addition's.
+    """
+
+    heavy: bool = False  # computes more than it touches
+    filters: bool = False  # the product is with filters: a parameter of more than two dims
+    backward: bool = False  # a product for each operand that gets a gradient
+    picks: bool = False  # reads only the parts of its operands that it gives out
+    by_rows: bool = False  # a copy for each row
+    slowness: float = 1.0
+    unit: Unit = Unit.OTHER
+
+
+class Replay(NamedTuple):
+    """How a result that random numbers decide can be made again from what another result records of them: the operand,
+    over `divisor` if there is one, where the mask is not zero, and 0 elsewhere. Positions."""
+
+    operand: int
+    result: int
+    mask: int  # among the results, too
+    divisor: Optional[float]
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What is known of an operator, whatever program it stands in.
+
+    `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
+    position, and operand positions of which only the shape is read, not the data. `same_name`: the two
+    may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
+    result) positions of state that the op carries on, and on which nothing else that it computes depends.
+    """
+
+    known: bool = True
+    random: bool = False
+    side_effect: bool = False
+    collective: bool = False
+    in_place: Tuple[Tuple[int, int], ...] = ()
+    same_name: bool = False
+    converts: bool = False  # its kernel has layouts of its own: the runtime converts what it reads, and its results
+    aliases: bool = False  # its results share the buffers of its operands, position by position
+    shape_only: FrozenSet[int] = frozenset()
+    unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
+    updates: Tuple[Tuple[int, int], ...] = ()
+    adds: float = 0.0  # its result is its operand plus this, if not zero
+    fills: Optional[float] = None  # every element of its result is this
+    left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
+    loses_shape: FrozenSet[int] = frozenset()  # results of a RELEASE op whose shape goes, too
+    replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
+    chooses: bool = False  # of its results, which are of its own region, it makes one
+    shares_unsaid: bool = False  # two of its names are in one memory, and the runtime, which orders by names, is not told
+    array: Optional[ArrayAccess] = None
+    means: Optional[Meaning] = None
+    work: Work = Work()
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it must keep its place among the other ordered ops."""
+        return self.random or self.side_effect or self.collective or not self.known
