@@ -10,7 +10,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
-from transpiler.errors import VerificationError
+from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.program_desc import environment
 from transpiler.program_desc.calibration import cached_cost_model
@@ -23,6 +23,10 @@ from transpiler.report.builder import build_report, resting_bytes
 _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
                   'unchanged.')
+
+_GROWS = (
+    'A better plan was dropped, because it would need more than no plan for other sizes of the '
+    'inputs.')
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,16 @@ class _Proved:
 
 def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, int],
             options: PlanOptions, sequences: Sequences, mark: str) -> _Proved:
-    """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried."""
-    note = ''
+    """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried; so is one that would need
+    more than no plan for other sizes of the inputs, but where nothing else keeps to the budget."""
+    note, grows = '', None
     for allowed in simpler_and_simpler(sequences):
-        decided = plan(program.graph, model, dims, options, allowed)
+        try:
+            decided = plan(program.graph, model, dims, options, allowed)
+        except MemoryBudgetError:
+            if grows is None:
+                raise
+            return grows
         if not decided.changed:
             return _Proved(decided, None, note)
         try:
@@ -109,6 +119,9 @@ def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, in
             check_emitted(program, emitted)
         except VerificationError as error:
             note = f'A better plan was dropped, because it could not be proved equal: {error}.'
-        else:
-            return _Proved(decided, emitted, note)
+            continue
+        done = _Proved(decided, emitted, note)
+        if not decided.grows_elsewhere():
+            return done
+        grows, note = grows or done, _GROWS
     raise AssertionError('the last plan tried changes nothing')

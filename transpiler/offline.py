@@ -154,7 +154,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
         whole = best
         best, note = _in_parts(whole, fused.parameters, saved, old, dims)
         savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
-    plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings)
+    plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings, served=True)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
     # Paddle writes no file of no parameters, and does not load one.
@@ -244,7 +244,7 @@ def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimiz
     program = import_program(saved.serialized)
     dims, assumed = sizes_of(program, program.symbols(), request)
     timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
-    plan = Plan(program.graph, program.graph, timeline, timeline)
+    plan = Plan(program.graph, program.graph, timeline, timeline, served=True)
     report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
                           time.perf_counter() - started, _ALREADY)
     return Optimized(saved.serialized, plan, dims, report)

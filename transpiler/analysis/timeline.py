@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import (Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple, Union)
+from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -31,6 +31,13 @@ class Resident:
 
 # Storages that are not there, and how many scopes of a loop's trips are gone.
 _Missing = Tuple[FrozenSet[int], int]
+
+
+class _Late(NamedTuple):
+    """How many ops late what dies in a region is freed, by region; what only `released` storages hold is in time."""
+
+    ops: Callable[[Region], int]
+    released: FrozenSet[int] = frozenset()
 
 
 class _Left(NamedTuple):
@@ -90,22 +97,32 @@ class Timeline:
 
     def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int]) -> None:
         self._graph = graph
-        self._dims = dict(dims)
         self.lifetimes = Lifetimes(graph, model)
         # A runtime that retains has, of each branch, what was left when it was last taken.
         self._alternatives = None if model is RuntimeModel.RETAINING else Alternatives(
             graph, self.lifetimes.positions)
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
-        self._kept: Dict[int, int] = {}
         self._kept_sizes: Dict[int, Size] = {}  # by region, as are these
         self._left: Dict[int, List[_Left]] = {}
+        self._measure(dims)
+
+    def _measure(self, dims: Mapping[str, int]) -> None:
+        self._dims = dict(dims)
+        self._kept: Dict[int, int] = {}
         self._collected: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
         self.points: List[Point] = []
         self._bases: Dict[int, int] = {}  # bytes that a region finds
         self._peaks: Dict[int, int] = {}  # and the most there is while it runs
-        self._run(graph.regions[0], 0, self.points)
+        self._run(self._graph.regions[0], 0, self.points)
         self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
+
+    def at(self, dims: Mapping[str, int]) -> Timeline:
+        """The same for other values of the symbolic dims."""
+        other = copy.copy(self)
+        other.__dict__.pop('lagging_peak_bytes', None)
+        other._measure(dims)
+        return other
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -128,7 +145,20 @@ class Timeline:
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
         points: List[Point] = []
-        self._run(self._graph.regions[0], 0, points, lags=True)
+        self._run(self._graph.regions[0], 0, points, _Late(ops_late))
+        return points
+
+    def uncollected_points(self,
+                           released: FrozenSet[int] = frozenset(),
+                           lags: bool = False) -> List[Point]:
+        """As `points`, if of the main block nothing is freed in a run but by RELEASE ops, and what only `released` storages
+        hold. In loops and branches it is freed in time, or late as in `lagging_points` if that `lags`.
+
+        The collector's thread sleeps: where a step takes no longer than that, it does not come in time for any of it.
+        """
+        points: List[Point] = []
+        late = _Late(_never_in_main_and_late if lags else _never_in_main, released)
+        self._run(self._graph.regions[0], 0, points, late)
         return points
 
     def peak_size(self) -> Size:
@@ -169,27 +199,32 @@ class Timeline:
     def _earlier_trips(self, region: Region) -> int:
         return max(0, self.evaluate(region.trips) - 1)
 
-    def _run(self, region: Region, base: int, points: List[Point], lags: bool = False) -> None:
+    def _run(self,
+             region: Region,
+             base: int,
+             points: List[Point],
+             late: Optional[_Late] = None) -> None:
         """Adds to `points` those of `region`, above `base` bytes."""
         first = len(points)
-        for step in self._steps(region, base, lags):
+        for step in self._steps(region, base, late):
             if isinstance(step, Point):
                 points.append(step)
             else:
-                self._run(*step, points, lags)
-        if not lags:
+                self._run(*step, points, late)
+        if late is None:
             self._bases[region.id] = base
             self._peaks[region.id] = max((p.bytes for p in points[first:]), default=base)
 
-    def _steps(self, region: Region, base: int, lags: bool) -> Iterator[Union[Point, _Entry]]:
-        before, after = self._events(region, ops_late(region) if lags else 0)
+    def _steps(self, region: Region, base: int,
+               late: Optional[_Late]) -> Iterator[Union[Point, _Entry]]:
+        before, after = self._events(region, late)
         live = Fullest(base)
         for at, op in enumerate(self._graph.region_ops(region.id)):
             before.apply(at, live)
             yield Point(op.id, live.total + (self.while_handing_out(op) if op.regions else 0))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 found = live.given(self._place(inner)) + self.around_a_trip(inner)
-                if lags:
+                if late and late.ops(inner):
                     found += min(self._earlier_trips(inner),
                                  _TRIPS_LATE) * self._collected_in(inner)
                 yield _Entry(inner, found)
@@ -207,7 +242,7 @@ class Timeline:
         base = self._bases[region]
         return max(step.bytes if isinstance(step, Point) else step.base +
                    self._peaks[step.region.id] - self._bases[step.region.id]
-                   for step in other._steps(regions[region], base, lags=False))
+                   for step in other._steps(regions[region], base, late=None))
 
     def _handed_out(self, op: Op) -> Iterator[Resident]:
         """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of
@@ -285,13 +320,15 @@ class Timeline:
     def _total(self, residents: Iterable[Resident]) -> int:
         return sum(self.evaluate(r.size) * self.evaluate(r.count) for r in residents)
 
-    def _events(self, region: Region, lag: int) -> Tuple[_Changes, _Changes]:
-        """What changes before and after each op of `region`; storages end `lag` ops late."""
+    def _events(self, region: Region, late: Optional[_Late]) -> Tuple[_Changes, _Changes]:
+        """What changes before and after each op of `region`; storages end as late as `late` says."""
+        lag, released = (late.ops(region), late.released) if late else (0, frozenset())
         before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
         for lifetime in self.lifetimes.by_region[region.id].values():
             size, place = self.evaluate(lifetime.size), self._place_of(region, lifetime)
             before.note(lifetime.first, place, size)
-            prompt = self._graph.ops[region.ops[lifetime.last]].kind == RELEASE
+            prompt = (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
+                      released.issuperset(lifetime.storages))
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
         for left in self._scopes_left_in(region):
             amount, place = self.evaluate(left.size), self._place_left(region, left)
@@ -455,6 +492,14 @@ def ops_late(region: Region) -> int:
     if region.frees_at_once:
         return 0
     return _INNER_OPS_LATE if region.parent >= 0 else _OPS_LATE
+
+
+def _never_in_main(region: Region) -> int:
+    return 0 if region.parent >= 0 else len(region.ops)
+
+
+def _never_in_main_and_late(region: Region) -> int:
+    return ops_late(region) if region.parent >= 0 else len(region.ops)
 
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, List, Mapping
+from typing import FrozenSet, Iterable, Iterator, List, Mapping
 
 from transpiler.analysis.timeline import Point, Timeline
 from transpiler.ir import Graph, Op
@@ -18,15 +18,17 @@ def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:
     return _with_workspaces(graph, timeline, timeline.points)
 
 
+def uncollected_with_workspaces(graph: Graph,
+                                timeline: Timeline,
+                                released: FrozenSet[int],
+                                lags: bool = False) -> Iterator[Point]:
+    """The same of `timeline.uncollected_points(released, lags)`."""
+    return _with_workspaces(graph, timeline, timeline.uncollected_points(released, lags))
+
+
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
     """The most bytes of `points_with_workspaces`."""
     return max((point.bytes for point in points_with_workspaces(graph, timeline)), default=0)
-
-
-def lagging_peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
-    """The same, if each storage is freed late."""
-    lagging = _with_workspaces(graph, timeline, timeline.lagging_points())
-    return max((point.bytes for point in lagging), default=0)
 
 
 def unknown_workspaces(graph: Graph) -> List[str]:

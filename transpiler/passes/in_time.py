@@ -8,25 +8,28 @@ Paddle's executor memory of its own, which grows with the square of the ops (abo
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import AbstractSet, Dict, List, Optional
+from typing import Dict, FrozenSet, Iterable, List, Optional
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions, spans
-from transpiler.analysis.runtime import RuntimeModel
-from transpiler.analysis.timeline import Timeline, ops_late
-from transpiler.analysis.workspace import peak_with_workspaces, points_with_workspaces
+from transpiler.analysis.timeline import Point, Timeline, ops_late
+from transpiler.analysis.workspace import (peak_with_workspaces, points_with_workspaces,
+                                           uncollected_with_workspaces)
 from transpiler.ir import RELEASE, SHARE, Graph, Op, RegionKind, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import LEAST_BYTES, never_released, never_shared, states
+from transpiler.passes.eligibility import never_released, never_shared
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 # Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
 _FULL = 0.95
 # An op with n names takes Paddle's executor time to build that grows with the square of n, and the cube together.
 _NAMES = 16
-# Scalars are left to the collector; they are counted up to this share of the peak.
-_SCALARS = 1 / 64
+# The collector's thread wakes up so late where others want the processor, too; seen on a machine of two cores.
+_SECONDS_LATE = 1e-3
+_MOST_RUNS_LATE = 4
 
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
@@ -35,15 +38,47 @@ def release_surely(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def left_to_collector(graph: Graph, timeline: Timeline) -> int:
-    """Bytes of all that `release_surely` cannot release: more than that a late collector cannot add to the peak."""
-    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
-        return 0
-    found = [(timeline.evaluate(l.size), l) for l in timeline.lifetimes.by_region[0].values()]
-    scalars = sum(size for size, _ in found if size < LEAST_BYTES)
-    bound = states(graph)
-    return (min(scalars, int(timeline.peak_bytes * _SCALARS)) + _late_rows(graph, timeline) +
-            sum(size for size, lifetime in found if not bound.isdisjoint(lifetime.storages)))
+def without_collector(graph: Graph, timeline: Timeline, as_it_is: bool, lags: bool) -> int:
+    """The peak, workspaces counted, if the collector frees nothing of the main block in a run, and is late in the next ones.
+
+    What it alone can free (what is fed or fetched, scalars, what may be looked for by name) piles up in a run, and is there
+    in the next ones until it comes. `as_it_is`: so is all that the program has no RELEASE op for; if not, what
+    `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too.
+    """
+    released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
+    points = uncollected_with_workspaces(graph, timeline, released, lags)
+    most = max((point.bytes for point in points), default=0)
+    return most + from_before(graph, timeline, released)
+
+
+def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
+    """Bytes that may be left from runs before: all that is not in `released` storages, nor in what a RELEASE op ends."""
+    left = sum(
+        timeline.evaluate(l.size)
+        for l in timeline.lifetimes.by_region[0].values()
+        if not released.issuperset(l.storages) and not _ends_with_release(graph, l))
+    return left * _runs_late(graph, timeline) + _late_rows(graph, timeline)
+
+
+def _sure_to_go(graph: Graph, timeline: Timeline) -> FrozenSet[int]:
+    """Storages that `release_surely` can release, and gradients of chosen rows if steps are not too short for the collector."""
+    found = frozenset(_mortal(graph, _dying(graph)))
+    if _runs_late(graph, timeline) > 1:
+        return found
+    return found | {v.storage for v in graph.values if v.kind is ValueKind.SELECTED_ROWS}
+
+
+def _ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
+    last = graph.ops[graph.regions[0].ops[lifetime.last]]
+    return last.kind == RELEASE and lifetime.storages[-1] in {
+        graph.values[v].storage for v in last.writes()
+    }
+
+
+def _runs_late(graph: Graph, timeline: Timeline) -> int:
+    """How many runs the collector may be behind: many of them fit into the time that it takes to wake up, if they are short."""
+    seconds = CostModel().region_seconds(graph, 0, timeline.dims)
+    return max(1, min(_MOST_RUNS_LATE, math.ceil(_SECONDS_LATE / max(seconds, 1e-9))))
 
 
 def _late_rows(graph: Graph, timeline: Timeline) -> int:
@@ -64,10 +99,9 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
     would have inserted is written out.
     """
-    found = spans(graph)
-    dying = last_uses(graph, 0, found, never_released(never_shared(graph, found)))
-    names = {graph.values[v].storage: v for values in dying.values() for v in values}
-    released = _in_time(graph, timeline, names.keys())
+    dying = _dying(graph)
+    names = _mortal(graph, dying)
+    released = _in_time(graph, timeline, frozenset(names))
     chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
     shared = in_place_by_op(graph, timeline.lifetimes)
     region = graph.regions[0]
@@ -85,32 +119,50 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
         _add_releases(graph, None, [names[s] for l in released[len(old_ops)] for s in l.storages])
 
 
+def _dying(graph: Graph) -> Dict[int, List[int]]:
+    """Values of the main region that may be released, by the position of their last use."""
+    found = spans(graph)
+    return last_uses(graph, 0, found, never_released(never_shared(graph, found)))
+
+
+def _mortal(graph: Graph, dying: Dict[int, List[int]]) -> Dict[int, int]:
+    """The same by storage: the value to release."""
+    return {graph.values[v].storage: v for values in dying.values() for v in values}
+
+
 def _add_releases(graph: Graph, following: Optional[Op], values: List[int]) -> None:
     for start in range(0, len(values), _NAMES):
         part = tuple(values[start:start + _NAMES])
         add_op(graph, 0, RELEASE, guards(graph, following, part), part)
 
 
-def _in_time(graph: Graph, timeline: Timeline,
-             mortal: AbstractSet[int]) -> Dict[int, List[Lifetime]]:
+def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[int, List[Lifetime]]:
     """What to release before which position of the main region, or behind the last, as late as that can be."""
-    needed = _bytes_by_position(graph, timeline)
-    limit = min(max(needed, default=0), _least_peak(graph, timeline)) * _FULL
+    needed = _bytes_by_position(graph, points_with_workspaces(graph, timeline))
+    never = _bytes_by_position(graph, uncollected_with_workspaces(graph, timeline, mortal))
+    room = list(
+        map(min, _room(needed, _least_peak(graph, timeline)), _room(never, max(never, default=0))))
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
-        if timeline.evaluate(lifetime.size) and mortal >= set(lifetime.storages):
+        if timeline.evaluate(lifetime.size) and mortal.issuperset(lifetime.storages):
             ending.setdefault(lifetime.last + 1, []).append(lifetime)
     released: Dict[int, List[Lifetime]] = {}
     dead: List[Lifetime] = []
     dead_bytes = 0
-    # What is left at the end may still be there when the next run comes to its peak.
-    for at, live_bytes in enumerate([*needed, max(needed, default=0)]):
+    for at, left in enumerate(room):
         new = ending.get(at, [])
         dead += new
         dead_bytes += sum(timeline.evaluate(lifetime.size) for lifetime in new)
-        if dead and live_bytes + dead_bytes > limit:
+        if dead and dead_bytes > left:
             released[at], dead, dead_bytes = dead, [], 0
     return released
+
+
+def _room(needed: List[int], least: int) -> List[float]:
+    """How much may be dead at each position of the main region, and at its end, where `needed` bytes live, and `least` at the
+    peak of any run: what is left at the end may still be there when the next run comes to its peak."""
+    most = max(needed, default=0)
+    return [min(most, least) * _FULL - live for live in (*needed, most)]
 
 
 def _least_peak(graph: Graph, timeline: Timeline) -> int:
@@ -124,11 +176,11 @@ def _least_peak(graph: Graph, timeline: Timeline) -> int:
     return peak_with_workspaces(empty, Timeline(empty, timeline.lifetimes.model, timeline.dims))
 
 
-def _bytes_by_position(graph: Graph, timeline: Timeline) -> List[int]:
-    """The most that exists at each position of the main region, in the regions that its op runs too, workspaces counted."""
+def _bytes_by_position(graph: Graph, points: Iterable[Point]) -> List[int]:
+    """The most that exists at each position of the main region, in the regions that its op runs too."""
     positions = Positions(graph)
     found = [0] * len(graph.regions[0].ops)
-    for point in points_with_workspaces(graph, timeline):
+    for point in points:
         at = positions.seen_from(graph.ops[point.op], 0)[0]
         found[at] = max(found[at], point.bytes)
     return found

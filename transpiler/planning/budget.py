@@ -70,9 +70,9 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
 
 
 def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:
-    """Of those that take the same time the one of the lowest peak."""
+    """Of those that take the same time the one of the lowest peak; none that is worse than no plan if the runtime is in time."""
     lowest: Dict[float, Plan] = {}
-    for plan in plans:
+    for plan in (each for each in plans if each.needed_bytes <= each.needed_before):
         other = lowest.get(plan.extra_seconds)
         if other is None or plan.timely_bytes < other.timely_bytes:
             lowest[plan.extra_seconds] = plan

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator
 
+from transpiler.analysis.runtime import RuntimeModel
 from transpiler.planning.lag import in_order_and_in_time
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
@@ -18,15 +19,21 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
     """`chosen` as it is to run. Under a budget the first way to go on that keeps it, or else the last."""
     if chosen.recomputed is not None or chosen.extra_seconds:
         chosen = replace(chosen, step_seconds=runner.step_seconds)
-    may_hold = not options.parallel and any(SCHEDULE in sequence for sequence in sequences)
+    holds = may_hold(runner.context.model, options, sequences)
     done = chosen
     for start in _starts(runner, chosen, options):
-        done = in_order_and_in_time(runner, start, options.budget) if may_hold else start
+        done = in_order_and_in_time(runner, start, options.budget) if holds else start
         if done.changed:
             done = runner.run((FRESH,), done)
         if options.budget is None or done.sure_bytes <= options.budget:
             break
     return done
+
+
+def may_hold(model: RuntimeModel, options: PlanOptions, sequences: Sequences) -> bool:
+    """Whether orders may be held, and what is dead released in time: what moves no ops does it for a budget alone."""
+    for_budget = options.budget is not None and model is RuntimeModel.COLLECTING and bool(sequences)
+    return not options.parallel and (for_budget or any(SCHEDULE in each for each in sequences))
 
 
 def _starts(runner: Runner, chosen: Plan, options: PlanOptions) -> Iterator[Plan]:

@@ -31,7 +31,7 @@ def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> P
     # Releases in some places alone would hide buffers from those that release in all; storages that are shared do not.
     in_places = PROMPT in held.steps and len(best.graph.regions) == 1
     start = replace(best, held=held.held) if in_places else held
-    if budget is not None and (held.held or lags):
+    if budget is not None and held.loose_bytes > budget:
         return _make_sure(runner, (start, replace(best, held=held.held)), held, budget)
     if lags or (held.held and best.recomputed is not None):
         return _free_in_time(runner, start, held)
@@ -72,12 +72,14 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
 
 def _make_sure(runner: Runner, starts: Sequence[Plan], otherwise: Plan, budget: int) -> Plan:
     """Keeps to the budget without the runtime's collector, which may be late: from the first of `starts` from which that
-    fits, `otherwise` if none does."""
+    fits, or else what comes closest."""
+    made = []
     for start in starts:
         candidate = runner.run((SURE,), start)
+        made.append(replace(candidate, held=otherwise.held | {0}))
         if candidate.sure_bytes <= budget:
-            return replace(candidate, held=otherwise.held | {0})
-    return otherwise
+            break
+    return min(made, key=lambda plan: plan.sure_bytes)
 
 
 def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:

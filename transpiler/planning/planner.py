@@ -10,7 +10,7 @@ from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
-from transpiler.planning.finishing import finish
+from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
@@ -30,7 +30,7 @@ def plan(graph: Graph,
     Raises:
         MemoryBudgetError: no plan keeps to `options.budget`.
     """
-    runner = Runner(graph, model, dims, options)
+    runner = Runner(graph, model, dims, options, loose=not may_hold(model, options, sequences))
     best, tried = _try_all(runner, sequences)
     if options.budget is None:
         return finish(runner, _within_overhead(runner, best, options, sequences), options,

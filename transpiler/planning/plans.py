@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.elsewhere import other_sizes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import lagging_peak_with_workspaces, peak_with_workspaces
+from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
-from transpiler.passes.in_time import left_to_collector
+from transpiler.passes.in_time import without_collector
 from transpiler.planning.sequences import PROMPT, SURE, NamedPass
 
 
@@ -51,6 +52,8 @@ class Plan:
     extra_seconds: float = 0.0  # of a step, for recomputing inside loops and branches
     recomputed: Optional[Recomputed] = None  # in the main block
     step_seconds: float = 0.0  # of the original, where anything of it is computed again
+    loose: bool = False  # no order will be held, and nothing released for a budget
+    served: bool = False  # a predictor runs it
 
     @property
     def changed(self) -> bool:
@@ -59,8 +62,12 @@ class Plan:
     @cached_property
     def needed_bytes(self) -> int:
         """The peak, with what kernels allocate for themselves, and with the copies of what the caller fetches."""
-        fed = sum(v.size.evaluate(self.after.dims) for v in self.graph.values if v.fed and v.size)
-        return max(peak_with_workspaces(self.graph, self.after), fed + 2 * self._fetched_copies)
+        peak = peak_with_workspaces(self.graph, self.after)
+        return max(peak, self._fed_bytes + 2 * self._fetched_copies)
+
+    @cached_property
+    def _fed_bytes(self) -> int:
+        return sum(v.size.evaluate(self.after.dims) for v in self.graph.values if v.fed and v.size)
 
     @property
     def _fetched_copies(self) -> int:
@@ -82,31 +89,57 @@ class Plan:
 
     @cached_property
     def timely_bytes(self) -> int:
-        """The same, with all the small values that a late collector may still hold: what stays when the rest is released."""
-        return self.needed_bytes + left_to_collector(self.graph, self.after)
+        """The same, with all that a late collector may still hold of the main block when the program has released what it can.
+
+        A runtime that retains takes the next run's inputs while it has those of the one before; a predictor's have a place.
+        """
+        if self.served:
+            return self.needed_bytes
+        if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
+            return self.needed_bytes + self._fed_bytes
+        return self._uncollected(self.loose or self.frees_in_time, lags=False)
+
+    def _uncollected(self, as_it_is: bool, lags: bool) -> int:
+        return max(self.needed_bytes, without_collector(self.graph, self.after, as_it_is, lags))
 
     @cached_property
     def sure_bytes(self) -> int:
         """What no run needs more than, and so what a budget must bear; bytes above resting, by runtime:
 
-        - collecting: `timely_bytes`, and what a late collector lets pile up inside loops and branches. In the main block
-          nothing does in a plan for a budget: it releases by itself. And the copies of what the caller fetches, which
-          may be made as soon as that is there.
-        - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, and those copies.
-          Where the program releases, and its order is not held, ops may start before the releases: what it needed before.
+        - collecting: as if the collector freed nothing of the main block in a run, and what the runs before have left to it
+          were still there. A plan for a budget releases by itself what would not fit. And the copies of what the caller
+          fetches, which may be made as soon as that is there.
+        - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, the inputs of two
+          runs, and those copies. Where the program releases, and its order is not held, ops may start before the releases:
+          what it needed before.
         - a saved program for a predictor: `needed_bytes`. Its ops are in a block whose variables are freed by the thread
           that runs it, before its next op starts.
 
         Where kernels have layouts of their own (oneDNN, as `paddle.static.amp.bf16` asks for), the executor's copies of what
         they read and write come on top: the first run frees none of them before its end.
         """
+        most = self.timely_bytes
         if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
             unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
-            most = self.needed_before if unheld else 0
-            return max(self.timely_bytes, most) + self._fetched_copies + self._converted_bytes
-        inner = len(self.graph.regions) > 1
-        late = lagging_peak_with_workspaces(self.graph, self.after) if inner else 0
-        return max(self.timely_bytes, late) + self._fetched_copies + self._converted_bytes
+            most = max(most, self.needed_before) if unheld else most
+        elif len(self.graph.regions) > 1 and not self.served:
+            most = self._uncollected(self.loose or self.frees_in_time, lags=True)
+        return most + self._copies
+
+    @cached_property
+    def loose_bytes(self) -> int:
+        """The same for a collector that frees nothing, if the program releases no more than it does: enough in any order."""
+        return self._uncollected(as_it_is=True, lags=True) + self._copies
+
+    @property
+    def _copies(self) -> int:
+        return self._fetched_copies + self._converted_bytes
+
+    def grows_elsewhere(self) -> bool:
+        """Whether it needs more than the original for some other sizes of the open dims."""
+        return any(
+            peak_with_workspaces(self.graph, self.after.at(dims)) > peak_with_workspaces(
+                self.original, self.before.at(dims)) for dims in other_sizes(self.after.dims))
 
     @property
     def frees_in_time(self) -> bool:

@@ -19,8 +19,12 @@ class Runner:
     """Runs sequences of passes. What several of them begin with is run once; a pass that changes nothing is as if it
     had not been."""
 
-    def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int],
-                 options: PlanOptions) -> None:
+    def __init__(self,
+                 graph: Graph,
+                 model: RuntimeModel,
+                 dims: Mapping[str, int],
+                 options: PlanOptions,
+                 loose: bool = False) -> None:
         self.context = PassContext(model,
                                    dims,
                                    options.level,
@@ -30,7 +34,7 @@ class Runner:
                                    options.cost,
                                    parallel=options.parallel)
         before = Timeline(graph, model, dims)
-        self._start = Plan(graph, graph, before, before)
+        self._start = Plan(graph, graph, before, before, loose=loose)
         # (id of the plan to start from, pass, by name and function) -> that plan, which keeps its id, and the one it leads to
         self._steps: Dict[Tuple[int, str, Pass], Tuple[Plan, Plan]] = {}
         # by id of the plan, which keeps its id

@@ -398,6 +398,8 @@ class _Inference:
             self._contents.follow(step.op, step.kind, block)
         if step.kind == 'rnn':
             _set_rnn_reserve(step.op, block)
+        elif step.kind == 'nanmedian':
+            _set_median_index(step.op, block)
         elif step.kind == 'slice':
             _set_part_rows(step.op, block)
         elif self._row_counts:
@@ -462,6 +464,14 @@ def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
     if reserve is not None and -1 not in out and not op.attr('is_test'):
         rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
         reserve.set_shape([rows, math.prod(out) * _item_bytes(kept) // _item_bytes(reserve)])
+
+
+def _set_median_index(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """The kernel makes two places for each element (2.6.2, CPU); shape inference says that of a few."""
+    source = block.find_var_recursive(op.input('X')[0].encode()).shape()
+    index = block.find_var_recursive(op.output('MedianIndex')[0].encode())
+    if -1 not in source:
+        index.set_shape([2 * math.prod(source)])
 
 
 def _item_bytes(variable: core.VarDesc) -> int:
