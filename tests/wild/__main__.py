@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from tests.wild.seen import NAMES
 from tests.wild.trial import MODES, Verdict, trial, trial_of_seen, warm_up
@@ -15,7 +15,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m tests.wild', description=__doc__)
     parser.add_argument('--seeds',
                         default='0..300',
-                        help='A..B: from A to before B (default: %(default)s)')
+                        help='A..B: from A to before B; or A,B,C (default: %(default)s)')
     parser.add_argument(
         '--modes',
         default=','.join(MODES),
@@ -38,15 +38,20 @@ def chosen_modes(seed: int, modes: str) -> List[str]:
     return [names[seed % len(names)]] if modes == 'one' else modes.split(',')
 
 
+def _seeds(text: str) -> Sequence[int]:
+    if '..' in text:
+        return range(*map(int, text.split('..')))
+    return [int(seed) for seed in text.split(',')]
+
+
 def _verdicts(told: argparse.Namespace) -> Iterator[Verdict]:
     with ThreadPoolExecutor(told.jobs) as pool:
         if told.seen:
             yield from pool.map(trial_of_seen, NAMES)
             return
-        first, last = map(int, told.seeds.split('..'))
         yield from pool.map(
             lambda seed: trial(seed, chosen_modes(seed, told.modes), told.values_alone),
-            range(first, last))
+            _seeds(told.seeds))
 
 
 def main() -> int:
