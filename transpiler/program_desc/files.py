@@ -18,7 +18,7 @@ from transpiler.program_desc.importer import parse
 from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                              old_parameters, parameter_files, possible_companions)
 from transpiler.program_desc.parameters import check_parameter_files, check_parameters
-from transpiler.program_desc.outputs import check_free, each_alone, place
+from transpiler.program_desc.outputs import check_free, check_text, each_alone, place
 from transpiler.program_desc.soundness import defect, unknown_operator
 from transpiler.program_desc.writing import (Contents, Together, finish_interrupted,
                                              was_interrupted, write_all)
@@ -107,13 +107,13 @@ def read_program(given: str) -> SavedProgram:
 
 
 def _found(given: Path) -> Path:
-    _check_text(given)
+    check_text(given)
     for path in (given, Path(str(given) + MODEL)):
         if was_interrupted(path):
             raise SavedFileError(f'{path} was being replaced by a call that was killed; the next '
                                  f'one that writes to {path.parent} completes it')
     path = find_program(given)
-    _check_text(path)
+    check_text(path)
     return path
 
 

@@ -29,7 +29,7 @@ def check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> No
     own = {os.path.realpath(path) for path in inputs}
     taken = set()
     for path in paths:
-        _check_text(path)
+        check_text(path)
         if os.path.realpath(path) in own or place(path) in own:
             raise SavedFileError(f'{path} is part of the input, which is never written to')
         if path.is_dir():
@@ -46,7 +46,7 @@ def place(path: Path) -> str:
     return os.path.join(os.path.realpath(path.parent), path.name)
 
 
-def _check_text(path: Path) -> None:
+def check_text(path: Path) -> None:
     """Paddle opens no other files, and what is said of them is text."""
     try:
         str(path).encode()
