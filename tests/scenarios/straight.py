@@ -401,3 +401,24 @@ def layouts_of_their_own() -> Case:
             sums.append(paddle.sum(paddle.cumsum(value, axis=1)))
         total = paddle.add_n(sums)
     return Case(main, startup, random_feed(x=floats(6, 64)), [total.name])
+
+
+def real_beside_complex() -> Case:
+    """The executor makes complex numbers of an operand beside a complex one: it copies it, once for each name."""
+    with new_programs() as (main, startup):
+        value, sums = data("x", -1, 64), []
+        turned = paddle.complex(value, paddle.ones_like(value))
+        block = main.global_block()
+        for index in range(3):
+            value = paddle.tanh(paddle.scale(value, 0.9, 0.1 * index))
+            product = block.create_var(name=f"product_{index}", shape=[-1, 64], dtype="complex64")
+            block.append_op(type="elementwise_mul",
+                            inputs={
+                                "X": [turned],
+                                "Y": [value]
+                            },
+                            outputs={"Out": [product]},
+                            attrs={"axis": -1})
+            sums.append(paddle.sum(paddle.real(product)))
+        total = paddle.add_n(sums)
+    return Case(main, startup, random_feed(x=floats(6, 64)), [total.name])

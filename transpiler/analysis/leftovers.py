@@ -12,12 +12,10 @@ from typing import Dict, List, Set
 
 from transpiler.ir import FORGET, RELEASE, Graph, Op, RegionKind, Value, ValueKind
 
-_GRADIENTS = (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT)
-
 
 def left_by_earlier_runs(graph: Graph) -> Dict[int, List[int]]:
     """By op of the main block that is the first to name them: its temporaries that have nothing in them by then, or what an
-    earlier run left there. Only ops of gradients of loops and branches are asked."""
+    earlier run left there. Only gradients of loops are asked, and of branches with loops in them."""
     found: Dict[int, List[int]] = {}
     named: Set[int] = set()
     for op in (op for op in graph.region_ops(0) if op.kind not in (FORGET, RELEASE)):
@@ -29,7 +27,10 @@ def left_by_earlier_runs(graph: Graph) -> Dict[int, List[int]]:
 
 
 def _is_gradient(graph: Graph, op: Op) -> bool:
-    return any(graph.regions[r].kind in _GRADIENTS for r in op.regions)
+    if not op.regions:
+        return False
+    regions = (graph.regions[r] for inner in (op, *graph.inside(op)) for r in inner.regions)
+    return any(region.kind is RegionKind.LOOP_GRADIENT for region in regions)
 
 
 def _is_temporary(value: Value) -> bool:

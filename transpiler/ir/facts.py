@@ -74,7 +74,7 @@ class OpFacts:
     collective: bool = False
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False
-    converts: bool = False  # its kernel has layouts of its own: the runtime converts what it reads, and its results
+    converts: bool = False  # its kernel wants another layout or type: the runtime converts what it reads, and its results
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name

@@ -12,7 +12,7 @@ _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
 # Paddle's executor copies what such an operator and others hand each other, and keeps one copy for each name: a second
 # value of that name would be read from the copy of the first.
-_COPIED_BY_NAME = 'copied between layouts, once for its name'
+_COPIED_BY_NAME = 'copied between layouts or types, once for its name'
 # All that a way out of a branch ever holds is what the variable outside gets: so it is proved to stand for that.
 MOVED = 'gets what a branch has moved out'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'

@@ -204,7 +204,7 @@ class _Importer:
         op.results = self._resolve_all(desc.outputs, index)
         if op.facts.in_place and not works_in_place(self._graph, op):
             op.facts = replace(op.facts, in_place=())
-        if _flag(desc, 'use_mkldnn'):
+        if _flag(desc, 'use_mkldnn') or self._is_promoted(op):
             op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
@@ -217,6 +217,11 @@ class _Importer:
             # Of the ops that run one block for one part after the other, the last finds what all others left.
             if block not in self._regions and self._runs[block] <= 0:
                 op.regions += (self._import_region(op, desc, block, region),)
+
+    def _is_promoted(self, op: Op) -> bool:
+        """Whether the runtime makes complex numbers of an operand, because another is complex."""
+        types = {self._graph.values[v].dtype for v in op.operands if v >= 0} - {''}
+        return 0 < sum(name.startswith('COMPLEX') for name in types) < len(types)
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
         """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
