@@ -70,7 +70,26 @@ def test_of_branches_that_exclude_each_other_the_larger_counts() -> None:
 
 def test_what_runs_is_not_above_what_the_other_would_have_left() -> None:
     found = units(Timeline(branches(exclusive=True).graph, COLLECTING, {}))
-    assert found['make'] == [2, 3, 4, 2]  # with its result, each begins with nothing of the other
+    assert found['make'] == [1, 2, 3, 1]  # each begins with nothing of the other
+    assert found['assign'] == [4, 2]  # which makes the result
+
+
+def test_what_branches_in_branches_make_is_there_when_it_is_made() -> None:
+    draft = Draft()
+    draft.value('out')
+    around = 0
+    for depth in range(3):
+        op = draft.op('conditional_block', '', 'out', around)
+        around = draft.region(op, RegionKind.BRANCH, keeps_scopes=True)
+        draft.value(f'own{depth}', region=around)
+        draft.op('make', '', f'own{depth}', around)
+    draft.op('assign', 'own2', 'out', around)
+    draft.op('end', 'out', '')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    points = {draft.graph.ops[p.op].kind: p.bytes // UNIT for p in timeline.points}
+    assert points['make'] == 1 and points['assign'] == 2
+    for point in timeline.points:
+        assert point.bytes == sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
 
 
 def test_what_a_runtime_retains_from_run_to_run_is_no_alternative() -> None:

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
-                    Optional, Sequence, Tuple, Union)
+                    Optional, Sequence, Set, Tuple, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -46,6 +46,13 @@ class _Left(NamedTuple):
     start: int
     region: Region
     until: int
+    size: Size
+
+
+class _Arrival(NamedTuple):
+    """A storage that a branch makes for the region around it, at this position of its own."""
+
+    at: int
     size: Size
 
 
@@ -102,12 +109,14 @@ class Timeline:
         self._alternatives = None if model is RuntimeModel.RETAINING else Alternatives(
             graph, self.lifetimes.positions)
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
-        self._kept_sizes: Dict[int, Size] = {}  # by region, as are these
-        self._left: Dict[int, List[_Left]] = {}
+        self._arriving: Dict[int, Dict[int, _Arrival]] = {}  # by region
         self._measure(dims)
 
     def _measure(self, dims: Mapping[str, int]) -> None:
         self._dims = dict(dims)
+        # By region. Which branch is the fullest depends on the dims.
+        self._kept_sizes: Dict[int, Size] = {}
+        self._left: Dict[int, List[_Left]] = {}
         self._kept: Dict[int, int] = {}
         self._collected: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
@@ -194,7 +203,8 @@ class Timeline:
         """Bytes that exist around the fullest trip of `region`, besides what lives where its op stands: what earlier trips
         have left, without what is not there yet, or any more."""
         left = self._earlier_trips(region) * self._kept_bytes(region) if region.keeps_scopes else 0
-        return left - self._missing_bytes(region, self._missing(region))
+        arriving = sum(self.evaluate(each.size) for each in self._arrivals(region).values())
+        return left - self._missing_bytes(region, self._missing(region)) - arriving
 
     def _earlier_trips(self, region: Region) -> int:
         return max(0, self.evaluate(region.trips) - 1)
@@ -239,6 +249,7 @@ class Timeline:
         other._graph = Graph(self._graph.values, self._graph.ops, regions)
         other.lifetimes = self.lifetimes.reordered(other._graph, region)
         other._left = {}
+        other._arriving = {}
         base = self._bases[region]
         return max(step.bytes if isinstance(step, Point) else step.base +
                    self._peaks[step.region.id] - self._bases[step.region.id]
@@ -330,11 +341,44 @@ class Timeline:
             prompt = (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
                       released.issuperset(lifetime.storages))
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
+        for arrival in self._arrivals(region).values():
+            before.note(arrival.at, None, self.evaluate(arrival.size))
         for left in self._scopes_left_in(region):
             amount, place = self.evaluate(left.size), self._place_left(region, left)
             after.note(left.start, place, amount)
             after.note(left.until, place, -amount)
         return before, after
+
+    def _arrivals(self, region: Region) -> Dict[int, _Arrival]:
+        """By storage: what the op that runs `region`, a branch, makes, and is there only when an op inside has made it."""
+        if region.kind is not RegionKind.BRANCH or self._alternatives is None:
+            return {}
+        if region.id not in self._arriving:
+            self._arriving[region.id] = dict(self._find_arrivals(region))
+        return self._arriving[region.id]
+
+    def _find_arrivals(self, region: Region) -> Iterator[Tuple[int, _Arrival]]:
+        around, op = self._graph.regions[region.parent], self.lifetimes.position[region.op]
+        outer = self._arrivals(around)
+        for storage, ops in self._touching.get(region.id, {}).items():
+            at = min(self.lifetimes.position[each] for each in ops)
+            lifetime = self.lifetimes.by_region[around.id].get(storage)
+            if lifetime is not None and lifetime.first == op and lifetime.storages == (storage,):
+                yield storage, _Arrival(at, lifetime.size)
+            elif storage in outer and outer[storage].at == op:
+                yield storage, _Arrival(at, outer[storage].size)
+
+    @cached_property
+    def _touching(self) -> Dict[int, Dict[int, Set[int]]]:
+        """By region, and by storage of a region around it: its ops that touch that, or have in them what does."""
+        found: Dict[int, Dict[int, Set[int]]] = {}
+        for home in self._graph.regions:
+            for op, value in self.lifetimes.touches(home.id):
+                storage, inside, at = self._graph.values[value].storage, op.region, op.id
+                while inside not in (home.id, -1):
+                    found.setdefault(inside, {}).setdefault(storage, set()).add(at)
+                    inside, at = self._graph.regions[inside].parent, self._graph.regions[inside].op
+        return found
 
     def _place(self, region: Region) -> Optional[Place]:
         return self._alternatives.of_scopes(region) if self._alternatives else None
@@ -433,19 +477,23 @@ class Timeline:
     def _residents(self, op: int) -> Iterator[Resident]:
         yield from self._handed_out(self._graph.ops[op])
         inside: Optional[Region] = None  # the region that was looked at before, run by `op`
+        inner_at = -1  # and where in it
+        coming: Set[int] = set()  # what branches have yet to make
         while op >= 0:
             region = self._graph.regions[self._graph.ops[op].region]
             at = self.lifetimes.position[op]
             absent, gone = self._missing_while(op, inside)
+            if inside is not None:
+                coming |= {s for s, a in self._arrivals(inside).items() if a.at > inner_at}
             chosen = self._place(inside) if inside is not None else None
             for each in fullest(self._there(region, at), lambda e: self.evaluate(e.size), chosen):
                 if isinstance(each, _Left):
                     yield from self._trips_left(each.region, gone.get(each.region.id, 0))
-                elif each.storages[0] not in absent:
+                elif each.storages[0] not in absent and each.storages[0] not in coming:
                     yield Resident(each.storages[0], each.size, ONE)
             if region.keeps_scopes and region.kind is RegionKind.LOOP:
                 yield from self._left_by_earlier_trips(region)
-            inside, op = region, region.op
+            inside, inner_at, op = region, at, region.op
 
     def _there(self, region: Region,
                at: int) -> Iterator[Tuple[Optional[Place], Union[Lifetime, _Left]]]:
