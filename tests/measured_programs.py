@@ -83,8 +83,20 @@ def loop() -> Case:
     return Case(main, startup, random_feed(x=floats(TRIPS, BATCH, WIDTH // 2)), [loss.name])
 
 
+def switch() -> Case:
+    """Four ways, the last of which is three branches deep; trained; the first, the fullest, is taken."""
+    with new_programs() as (main, startup):
+        index, hidden = data('index', 1, dtype='int32'), fc(data('x', BATCH, WIDTH), WIDTH, 'tanh')
+        ways = {i: (lambda i=i: paddle.tanh(paddle.exp(hidden * 0.1 * i))) for i in range(4)}
+        loss = paddle.mean(paddle.static.nn.switch_case(index, ways))
+        train(loss)
+    drawn = random_feed(x=floats(BATCH, WIDTH))
+    return Case(main, startup, lambda step: dict(drawn(step), index=np.array([0], 'int32')),
+                [loss.name])
+
+
 PROGRAMS: Dict[str, Callable[[], Case]] = {
-    each.__name__: each for each in (fc_chain, elementwise, convolutions, normalised, loop)
+    each.__name__: each for each in (fc_chain, elementwise, convolutions, normalised, loop, switch)
 }
 
 

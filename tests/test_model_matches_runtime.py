@@ -60,3 +60,7 @@ def test_a_runtime_that_holds_peaks_within_one_percent_of_the_prediction(name: s
 @pytest.mark.parametrize('name', LOOPS)
 def test_training_loops_peak_within_five_percent_of_the_prediction(name: str) -> None:
     check(name, LOOP_TOLERANCE)
+
+
+def test_of_the_branches_of_a_switch_one_counts() -> None:
+    check('switch', STRAIGHT_TOLERANCE)

@@ -149,3 +149,41 @@ def test_the_peak_is_the_sum_of_its_residents(model: RuntimeModel, exclusive: bo
     for point in timeline.points:
         listed = sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
         assert listed == point.bytes
+
+
+def test_what_a_branch_leaves_to_a_late_collector_is_there_when_it_is_through() -> None:
+    draft = Draft()
+    draft.value('x', fed=True)
+    op = draft.op('conditional_block', 'x', '')
+    inner = draft.region(op, RegionKind.BRANCH)
+    draft.values('a b', region=inner)
+    draft.op('make', '', 'a', inner)
+    draft.op('make', 'a', 'b', inner)
+    draft.values('c d')
+    draft.op('make', 'x', 'c')
+    draft.op('make', 'c', 'd')
+    draft.op('end', 'd', '')
+    draft.op('end', '', '')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    assert timeline.peak_bytes == 3 * UNIT
+    assert timeline.lagging_points()[4].bytes == 5 * UNIT  # x, a and b beside c and d
+    assert timeline.lagging_points()[-1].bytes == 3 * UNIT  # x, c and d
+
+
+def test_which_branch_is_the_fullest_depends_on_the_dims() -> None:
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.value('a', 4096)
+    draft.value('b', Size.dim('N') * 1024)
+    branch(draft, 'a', 1, 0, True, True)
+    branch(draft, 'b', 1, 0, True, False)
+    draft.op('both', 'a b', '')
+    draft.op('end', '', '')
+    timeline = Timeline(draft.graph, COLLECTING, {'N': 1})
+    for rows, expected in ((1, 4), (4, 4), (9, 9), (2, 4)):
+        other = timeline.at({'N': rows})
+        assert units(other)['both'] == [expected]
+        assert [p.bytes for p in other.points
+               ] == [p.bytes for p in Timeline(draft.graph, COLLECTING, {
+                   'N': rows
+               }).points]

@@ -341,6 +341,9 @@ class Timeline:
             prompt = (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
                       released.issuperset(lifetime.storages))
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
+        for at, place, amount in self._left_to_collector(region, late) if late else ():
+            after.note(at, place, amount)
+            after.note(at + ops_late(region), place, -amount)
         for arrival in self._arrivals(region).values():
             before.note(arrival.at, None, self.evaluate(arrival.size))
         for left in self._scopes_left_in(region):
@@ -348,6 +351,15 @@ class Timeline:
             after.note(left.start, place, amount)
             after.note(left.until, place, -amount)
         return before, after
+
+    def _left_to_collector(self, region: Region,
+                           late: _Late) -> Iterator[Tuple[int, Optional[Place], int]]:
+        """Bytes that branches in `region` may leave to a late collector when they are through, with where they stand."""
+        for at, op in enumerate(self._graph.region_ops(region.id)):
+            for inner in map(self._graph.regions.__getitem__, op.regions):
+                is_branch = inner.kind in (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
+                if is_branch and late.ops(inner):
+                    yield at, self._place(inner), self._collected_in(inner)
 
     def _arrivals(self, region: Region) -> Dict[int, _Arrival]:
         """By storage: what the op that runs `region`, a branch, makes, and is there only when an op inside has made it."""
