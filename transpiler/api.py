@@ -36,7 +36,8 @@ def memory_optimize(input_program: Any,
         skip_opt_set: variables (names or Variables) that must keep a memory of their own.
         print_log: print the report.
         level: 1 also reuses smaller storages, which the runtime then reallocates; 0 does not.
-        skip_grads: gradients of parameters keep their names and last contents, for passes that look for them.
+        skip_grads: no variable takes over the memory of a parameter's gradient after it. Where the program gives memory back
+            by itself, the gradient goes after its last use too: to fetch one, name it in `fetch_list`.
         fetch_list: variables that will be fetched. One that is not named here may be merged away; fetching it then
             raises MergedVariableError.
         batch_size: what -1 batch dims will mostly be: sentences, where an input is a LoD tensor of words. Or rows by the
