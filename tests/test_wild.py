@@ -18,7 +18,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.program_desc.importer import import_program
 
 # More of them, peaks and budgets, too: python -m tests.wild.
-_PARTS, _SEEDS = 2, 20
+_PARTS, _SEEDS = 3, 20
 # Seeds of programs that did, by what the model had left out.
 _BROKE_A_PROMISE = {
     'what is left to the collector': '6,10,18,53,54',
