@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 from paddle import nn, static
 from paddle.base import core
 
-from benchmarks.wild.script import BATCH, Builder, Script, fetching, trained, writing
+from benchmarks.wild.script import BATCH, Builder, Script, trained, writing
 
 WIDTH, TRIPS = 256, 6
 

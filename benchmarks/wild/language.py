@@ -6,7 +6,6 @@ GELU, with a pooler, a masked-word head that is tied to the embedding and a next
 from __future__ import annotations
 
 import importlib.util
-from functools import partial
 from typing import Any, Dict, List
 
 import numpy as np

@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence
 
 from tests.wild.seen import NAMES
 from tests.wild.trial import MODES, Verdict, trial, trial_of_seen, warm_up

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, Hashable, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 from transpiler.analysis.positions import Positions
-from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, ValueKind, When, exclude
+from transpiler.ir import RELEASE, Graph, Region, RegionKind, ValueKind, When, exclude
 
 _T = TypeVar('_T')
 

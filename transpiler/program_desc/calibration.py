@@ -12,7 +12,7 @@ import warnings
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
 import numpy
 import paddle
