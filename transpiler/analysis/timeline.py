@@ -375,6 +375,8 @@ class Timeline:
         for storage, ops in self._touching.get(region.id, {}).items():
             at = min(self.lifetimes.position[each] for each in ops)
             lifetime = self.lifetimes.by_region[around.id].get(storage)
+            if self._graph.values[storage].fed:  # it is there, whoever is the first to touch it
+                continue
             if lifetime is not None and lifetime.first == op and lifetime.storages == (storage,):
                 yield storage, _Arrival(at, lifetime.size)
             elif storage in outer and outer[storage].at == op:

@@ -87,20 +87,25 @@ class Fitter:
     def within_peak(self, peak: int, judge: Callable[[Plan], Plan]) -> Optional[Plan]:
         """The cheapest plan that needs at most `peak` bytes above resting, as `judge` makes it.
 
-        A candidate's peak is an estimate: what its clones leave behind for a moment can be missing. Each that turns out
-        too large says by how much the next must stay below.
+        A candidate's peak is an estimate: what its clones leave behind for a moment, and what the runtime frees late, can be
+        missing. Whoever takes more time needs less, so the first that fits is found by halving.
         """
-        finished, missing = self._finished, 0
+        finished = self._finished
         fits = judge(finished).sure_bytes <= peak
-        for candidate in sorted(self._candidates, key=lambda c: (c.seconds, c.peak)):
-            if fits and finished.extra_seconds <= candidate.seconds:
-                return finished
-            if candidate.peak + missing <= peak:
-                plan = self._apply(candidate)
-                sure = judge(plan).sure_bytes
-                if sure <= peak:
-                    return plan
-                missing = max(missing, sure - candidate.peak)
+        candidates = sorted(
+            (c for c in self._candidates
+             if c.peak <= peak and not (fits and finished.extra_seconds <= c.seconds)),
+            key=lambda c: (c.seconds, c.peak))
+        found, low, high = None, 0, len(candidates)
+        while low < high:
+            middle = (low + high) // 2
+            plan = self._apply(candidates[middle])
+            if judge(plan).sure_bytes <= peak:
+                found, high = plan, middle
+            else:
+                low = middle + 1
+        if found is not None:
+            return found
         lowest = finished if fits else self.lowest()
         return lowest if judge(lowest).sure_bytes <= peak else None
 
