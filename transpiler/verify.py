@@ -25,14 +25,13 @@ from transpiler.analysis.leftovers import left_by_earlier_runs
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, Value, ValueKind
+from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, Value, ValueKind
 from transpiler.ir.dtypes import TRUTH
 
 Definition = Tuple[Hashable, ...]
 Cells = Dict[int, FrozenSet[Definition]]  # storage -> definitions that may be in it
 Observations = Dict[Tuple, FrozenSet[Definition]]  # (origin op, operand position) -> what it sees
 
-_ADDED = (RELEASE, SHARE, MOVE, UNCOPIED, FORGET)
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
@@ -435,7 +434,7 @@ def _reloads(graph: Graph, origins: Mapping[int, int]) -> Dict[int, int]:
 
 def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
-    for op in (op for op in new.walk() if op.id in origins and op.kind not in _ADDED):
+    for op in (op for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS):
         source = old.ops[origins[op.id]]
         if _is_part(source, op):
             _check_part(new, op)
@@ -446,10 +445,12 @@ def _check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
         _check_overlaps(old, source, new, op)
     _check_region_pairs(old, new)
-    runs = [origins[op.id] for op in new.walk() if op.id in origins and op.kind not in _ADDED]
-    if set(runs) != {op.id for op in old.walk() if op.kind not in _ADDED}:
+    runs = [origins[op.id] for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS]
+    if set(runs) != {op.id for op in old.walk() if op.kind not in MEMORY_KINDS}:
         raise VerificationError('an operator was lost or added')
-    ordered_before = [op.id for op in old.walk() if op.facts.ordered and op.kind not in _ADDED]
+    ordered_before = [
+        op.id for op in old.walk() if op.facts.ordered and op.kind not in MEMORY_KINDS
+    ]
     ordered_after = [o for o in runs if old.ops[o].facts.ordered]
     if ordered_before != ordered_after:
         raise VerificationError(

@@ -1,6 +1,7 @@
 """What is written, is written whole, even if the process is killed; and no file is more open than what it is made of."""
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from paddle import inference, static
 from tests.saved.programs import contents, names, training_program
 from transpiler.cli import main
 from transpiler.errors import SavedFileError
-from transpiler.program_desc import copying
+from transpiler.program_desc import copying, writing
 from transpiler.program_desc.files import read_program, write_program
 from transpiler.program_desc.writing import Together, finish_interrupted, write_all
 
@@ -277,6 +278,33 @@ def test_another_group_may_do_no_more_than_others(pairs, tmp_path, umask):
     saved = read_program(str(tmp_path / 'in'))
     paths = write_program(str(tmp_path / 'out'), saved, saved.serialized, {}, False)
     assert {mode(p) for p in paths} == {0o600}
+
+
+@pytest.mark.parametrize('at', [0, 1])
+def test_where_links_are_refused_half_of_a_backup_never_comes_back(at, tmp_path, monkeypatch):
+    """The disk is full while a single file that will be replaced is copied, or once it is replaced."""
+    (tmp_path / 'page').write_bytes(OLD)
+    calls = []
+
+    def refuse(*_, **__):
+        raise OSError(errno.EPERM, 'Operation not permitted')
+
+    def full(source, target, **_):
+        calls.append(target)
+        Path(target).write_bytes(OLD[:1] if at == 0 else OLD)
+        if at == 0:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+
+    def failing(*_):
+        raise OSError(errno.EIO, 'Input/output error')
+
+    monkeypatch.setattr(os, 'link', refuse)
+    monkeypatch.setattr(shutil, 'copy2', full)
+    if at:
+        monkeypatch.setattr(writing, '_sync', failing)
+    with pytest.raises(SavedFileError):
+        write_all([Together(tmp_path, {'page': NEW})], [])
+    assert calls and contents(tmp_path) == {'page': OLD}
 
 
 @pytest.mark.parametrize('refused', [(), ('_clone',), ('_clone', 'copy_file_range')])

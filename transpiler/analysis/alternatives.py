@@ -72,11 +72,11 @@ class Alternatives:
         for storage, op in makers.items():
             by_op.setdefault(op, []).append(storage)
         for op, storages in by_op.items():
-            facts = self._graph.ops[op]
-            if facts.facts.chooses:
+            maker = self._graph.ops[op]
+            if maker.facts.chooses:
                 self._by_storage.update((s, Place(new_group + op, s)) for s in storages)
-            elif len(facts.regions) == 1:
-                region = self._graph.regions[facts.regions[0]]
+            elif len(maker.regions) == 1:
+                region = self._graph.regions[maker.regions[0]]
                 # The gradient of a branch that was not taken makes zeros.
                 if region.id in self._by_region and region.kind is RegionKind.BRANCH:
                     place = self._by_region[region.id]

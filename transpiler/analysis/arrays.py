@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
-from transpiler.ir import ArrayAccess, ONE, Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import ONE, ArrayAccess, Graph, Op, RegionKind, Size, ValueKind
 
 _WRITES = (ArrayAccess.WRITES_ELEMENT, ArrayAccess.WRITES_ALL)
 

@@ -12,7 +12,7 @@ from typing import FrozenSet, Iterator, List, Optional
 
 from transpiler.analysis.counters import Counter, at_index, mirrored_counters
 from transpiler.analysis.positions import Positions
-from transpiler.ir import ArrayAccess, RELEASE, Graph, Op, Region, ValueKind
+from transpiler.ir import RELEASE, ArrayAccess, Graph, Op, Region, ValueKind
 
 
 @dataclass(frozen=True)

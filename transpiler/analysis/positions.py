@@ -84,8 +84,8 @@ def spans(graph: Graph) -> Dict[int, Span]:
                 continue
             span = found.get(value)
             if span is None:
-                plain_write = op.region == home and value not in reads and not op.regions
-                plain_write = plain_write and op.kind != FORGET
+                plain_write = (op.region == home and value not in reads and not op.regions and
+                               op.kind != FORGET)
                 found[value] = Span(at, at, at, kept, defined=plain_write)
                 continue
             span.first = min(span.first, at)

@@ -2,13 +2,14 @@
 
 from transpiler.ir.facts import ArrayAccess, Meaning, OpFacts, Replay, Unit, Work
 from transpiler.ir.graph import Graph, Op, Region, RegionKind, Value, ValueKind, When, exclude
-from transpiler.ir.intrinsics import (DIVIDE, FILL, FORGET, HANDED_ON, HANDS_ON, MOVE, CONVERT,
-                                      READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE)
+from transpiler.ir.intrinsics import (CONVERT, DIVIDE, FILL, FORGET, HANDED_ON, HANDS_ON,
+                                      MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, SELECT, SHARE,
+                                      UNCOPIED, ZEROS_LIKE)
 from transpiler.ir.size import NOTHING, ONE, Size
 
 __all__ = [
-    'ArrayAccess', 'DIVIDE', 'FILL', 'FORGET', 'Graph', 'HANDED_ON', 'HANDS_ON', 'MOVE', 'Meaning',
-    'CONVERT', 'NOTHING', 'ONE', 'Op', 'OpFacts', 'READ_ELEMENT', 'RELEASE', 'Region', 'RegionKind',
-    'Replay', 'SELECT', 'SHARE', 'Size', 'UNCOPIED', 'Unit', 'Value', 'ValueKind', 'When', 'Work',
-    'ZEROS_LIKE', 'exclude'
+    'ArrayAccess', 'CONVERT', 'DIVIDE', 'FILL', 'FORGET', 'Graph', 'HANDED_ON', 'HANDS_ON',
+    'MEMORY_KINDS', 'MOVE', 'Meaning', 'NOTHING', 'ONE', 'Op', 'OpFacts', 'READ_ELEMENT', 'RELEASE',
+    'Region', 'RegionKind', 'Replay', 'SELECT', 'SHARE', 'Size', 'UNCOPIED', 'Unit', 'Value',
+    'ValueKind', 'When', 'Work', 'ZEROS_LIKE', 'exclude'
 ]

@@ -23,6 +23,8 @@ HANDS_ON = (SHARE, MOVE)
 HANDED_ON = '@HANDED_ON'
 # Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.
 UNCOPIED = 'uncopied'
+# Those above compute nothing: they say what becomes of memory. A back end knows them again in a program that has them.
+MEMORY_KINDS = (RELEASE, FORGET, SHARE, MOVE, UNCOPIED)
 
 # Kinds of ops that compute: see `transpiler.passes.replay` and `reloads`. An element of an array at an index; zeros that look
 # like the operand; one number; the operand in another type; of two operands, by truth values; one operand over the other.

@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
-from transpiler.ir import DIVIDE, FILL, FORGET, MOVE, CONVERT, ONE, READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
+from transpiler.ir import CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, ONE, READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 from transpiler.program_desc.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
 from transpiler.program_desc.making import make_fill, make_op
 from transpiler.program_desc.naming import Renamed, names_of, rename_lists
@@ -195,7 +195,7 @@ class _Emitter:
         return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        if op.origin is None or op.kind in (RELEASE, SHARE, MOVE, UNCOPIED, FORGET):
+        if op.origin is None or op.kind in MEMORY_KINDS:
             self._added[op.kind](op, desc)
             return
         desc.CopyFrom(self._program.descs[op.origin])

@@ -17,8 +17,8 @@ from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFi
 from transpiler.program_desc.importer import parse
 from transpiler.program_desc.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                              old_parameters, parameter_files, possible_companions)
-from transpiler.program_desc.parameters import check_parameter_files, check_parameters
 from transpiler.program_desc.outputs import check_free, check_text, each_alone, place
+from transpiler.program_desc.parameters import check_parameter_files, check_parameters
 from transpiler.program_desc.soundness import defect, unknown_operator
 from transpiler.program_desc.writing import (Contents, Together, finish_interrupted,
                                              was_interrupted, write_all)

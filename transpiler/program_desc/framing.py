@@ -13,7 +13,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, Op
+from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, Op
 from transpiler.program_desc.importer import (EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN,
                                               ImportedProgram, is_forget, is_release)
 from transpiler.program_desc.naming import Renamed, rename_lists
@@ -211,8 +211,9 @@ def _check_roles(program: ImportedProgram, again: ImportedProgram, origins: Mapp
                                                                                     int]) -> None:
     """A clone may count as part of the backward, so that clone(for_test=True) takes it out; one of them is what it was."""
     roles: Dict[int, Set[Optional[int]]] = {}
-    ours = (RELEASE, SHARE, MOVE, UNCOPIED, FORGET)  # written anew, each time
-    kept = ((new, old) for new, old in origins.items() if again.graph.ops[new].kind not in ours)
+    # Those are written anew, each time.
+    kept = (
+        (new, old) for new, old in origins.items() if again.graph.ops[new].kind not in MEMORY_KINDS)
     for new, old in kept:
         roles.setdefault(old, set()).add(_role(again.descs[new]))
     for old, found in roles.items():

@@ -26,7 +26,7 @@ from transpiler.errors import SavedFileError
 from transpiler.program_desc.copying import append_copy
 
 _PREFIX, _READY = '.transpiler-', '.ready'
-_NEW, _OLD, _PLAN = 'new', 'old', 'plan.json'
+_NEW, _OLD, _PLAN, _HALF = 'new', 'old', 'plan.json', '.half'
 _GROUP, _OTHERS, _GROUP_SHIFT = 0o070, 0o007, 3
 
 # What a file shall have: these bytes, or those of that file, or of those files one after the other.
@@ -163,12 +163,17 @@ def _switch(stage: Path, names: Sequence[str], gone: Sequence[str]) -> None:
 
 
 def _keep(path: Path, backup: Path) -> None:
-    """A single file is never missing: it is replaced at one stroke, and can still come back."""
+    """A single file is never missing: it is replaced at one stroke, and can still come back.
+
+    The link is to what is about to lose its name, never to an input, and goes with the stage.
+    """
     if os.path.lexists(path):
         try:
             os.link(path, backup, follow_symlinks=False)
-        except OSError:  # not this file system
-            shutil.copy2(path, backup, follow_symlinks=False)
+        except OSError:  # not this file system; half of a copy would come back as the file
+            half = backup.with_name(backup.name + _HALF)
+            shutil.copy2(path, half, follow_symlinks=False)
+            os.rename(half, backup)
 
 
 def _resume(stage: Path) -> None:
