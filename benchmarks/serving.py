@@ -17,10 +17,10 @@ from rich.table import Table
 
 from benchmarks.saving import SERVED, save
 from transpiler.decision import Request
-from transpiler.offline import Serving, optimize_saved
 from transpiler.planning import PlanOptions
-from transpiler.program_desc.files import read_program, write_program
-from transpiler.program_desc.running import SETTINGS, RunSpec, run_apart
+from transpiler.serving.files import read_program, write_program
+from transpiler.serving.offline import Serving, optimize_saved
+from transpiler.serving.running import SETTINGS, RunSpec, run_apart
 
 MB = 1e6
 WIDTH = 250  # where the output is no terminal

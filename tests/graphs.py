@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple
 
+from transpiler.backends.paddle2.operators import by_name
 from transpiler.ir import Graph, Op, Region, RegionKind, Size, ValueKind
-from transpiler.program_desc.operators import by_name
 
 LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 MOST_TRIPS = 2

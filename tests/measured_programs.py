@@ -19,7 +19,7 @@ from tests.harness import Case, Mode, executor_mode, fingerprint, new_programs  
 from tests.scenarios.common import data, fc, floats, random_feed, train  # noqa: E402
 from transpiler.analysis.runtime import RuntimeModel  # noqa: E402
 from transpiler.analysis.timeline import Timeline  # noqa: E402
-from transpiler.program_desc.importer import import_program  # noqa: E402
+from transpiler.backends.paddle2.importer import import_program  # noqa: E402
 
 RUNS = 5
 BATCH, WIDTH, TRIPS = 128, 512, 12

@@ -16,7 +16,7 @@ from tests.scenarios.common import data, floats, random_feed
 from transpiler import (InvalidArgumentError, InvalidProgramError, MemoryReport, TranspilerError,
                         UnknownVariableError, UnsupportedPaddleError, memory_optimize,
                         release_memory)
-from transpiler.program_desc import environment
+from transpiler.backends.paddle2 import environment
 
 CHAIN = straight.chain_without_extra_fetches
 

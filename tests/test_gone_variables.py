@@ -16,7 +16,7 @@ from tests.harness import (Case, Mode, assert_same_bytes, fingerprint, fresh_sco
                            run_case)
 from tests.scenarios import branches, loops
 from transpiler import InvalidProgramError, MergedVariableError, memory_optimize
-from transpiler.program_desc.guard import merged_variables
+from transpiler.backends.paddle2.guard import merged_variables
 
 
 def network() -> Case:

@@ -9,9 +9,9 @@ from paddle.base.executor import _apply_inplace_addto_pass
 from benchmarks.programs import build, small_options
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2.broadcasts import works_in_place
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
-from transpiler.program_desc.broadcasts import works_in_place
-from transpiler.program_desc.importer import import_program
 
 PROGRAMS = ('resnet18', 'mobilenet_v2', 'densenet121', 'transformer', 'bert', 'lstm', 'gru',
             'fc_chain', 'wide', 'loop', 'nested_loops', 'cond_in_loop')

@@ -16,11 +16,11 @@ from paddle.base.proto import framework_pb2
 from tests.harness import Case, Mode, Outcome, assert_same_bytes, new_programs, run_case
 from tests.scenarios.common import data, fc, train
 from transpiler import memory_optimize, release_memory
-from transpiler.errors import VerificationError
-from transpiler.program_desc.emitter import EmittedProgram, emit
-from transpiler.program_desc.importer import NEVER_WRITTEN, import_program, is_forget
-from transpiler.program_desc.validation import check_emitted
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2.emitter import EmittedProgram, emit
+from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, is_forget
+from transpiler.backends.paddle2.validation import check_emitted
+from transpiler.errors import VerificationError
 from transpiler.passes.context import PassContext
 from transpiler.passes.leftovers import forget_earlier_runs
 

@@ -10,15 +10,15 @@ import paddle
 import pytest
 
 from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
-from tests.saved.conftest import tiny  # noqa: F401  a fixture
+from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.decision import Request
-from transpiler.offline import Optimized, check_budget, optimize_saved
 from transpiler.planning import PlanOptions
-from transpiler.program_desc.files import read_program, write_program
-from transpiler.program_desc.running import RunSpec, run_apart
 from transpiler.report import MemoryReport
+from transpiler.serving.files import read_program, write_program
+from transpiler.serving.offline import Optimized, check_budget, optimize_saved
+from transpiler.serving.running import RunSpec, run_apart
 
 _TRAINED = ('tests.passes.test_hand_out:deep_branch', 'tests.measured_programs:loop',
             f'{__name__}:fetched_activation')

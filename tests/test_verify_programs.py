@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.programs import build, small_options
 from tests.verify.test_verify import accepted_overlaps, check_further_merges, planned
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
-from transpiler.program_desc.importer import import_program
 from transpiler.verify import verify
 
 REAL = ('fc_chain', 'loop', 'cond_in_loop')

@@ -15,7 +15,7 @@ from tests.scenarios.common import data
 from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
-from transpiler.program_desc.importer import import_program
+from transpiler.backends.paddle2.importer import import_program
 
 # More of them, peaks and budgets, too: python -m tests.wild.
 _PARTS, _SEEDS = 3, 20

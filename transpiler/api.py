@@ -7,11 +7,11 @@ import gc
 from typing import Any, Iterator, Mapping, Union
 
 from transpiler import arguments
+from transpiler.backends.paddle2 import environment, live_program
+from transpiler.backends.paddle2.emitter import MARKS
+from transpiler.backends.paddle2.guard import merged_variables
 from transpiler.decision import Request, decide
 from transpiler.planning import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
-from transpiler.program_desc import environment, live_program
-from transpiler.program_desc.emitter import MARKS
-from transpiler.program_desc.guard import merged_variables
 from transpiler.report import MemoryReport
 
 

@@ -141,8 +141,8 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
     saved, done = _planned(source, hints, budget)
     with _progress('writing'):
-        from transpiler.offline import check_budget
-        from transpiler.program_desc.files import write_program
+        from transpiler.serving.files import write_program
+        from transpiler.serving.offline import check_budget
         check_budget(done.report, budget)
         paths = write_program(output, saved, done.serialized, done.replaced, force,
                               _traced(trace, done))
@@ -158,7 +158,7 @@ def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> No
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
     saved, done = _planned(source, hints)
     if trace:
-        from transpiler.program_desc.outputs import write_files
+        from transpiler.serving.outputs import write_files
         write_files(_traced(trace, done).items(), saved.files, force=False)
     click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
 
@@ -175,7 +175,7 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
           every_setting: bool, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
     with _progress('running both') as advance:
-        from transpiler import checking
+        from transpiler.serving import checking
         rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting,
                                 advance)
     if as_json:
@@ -200,8 +200,8 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
     """Draw the memory of IN, before and after optimize, as one HTML page that needs no network."""
     saved, done = _planned(source, hints)
     with _progress('drawing'):
-        from transpiler.program_desc.outputs import write_files
         from transpiler.report.html import page
+        from transpiler.serving.outputs import write_files
         text = page(done.report, title=Path(source).name)
         write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
     if as_json:
@@ -222,7 +222,7 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
     with _progress('packing'):
         from transpiler.packing_files import pack_file
         packing, text = pack_file(Path(source), alignment, capacity, seconds)
-    from transpiler.program_desc.outputs import write_files
+    from transpiler.serving.outputs import write_files
     write_files([(output, text.encode())], [Path(source)], force)
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 
@@ -231,9 +231,9 @@ def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -
     """The saved program and what `optimize` makes of it."""
     with _progress('planning'):
         from transpiler.decision import Request
-        from transpiler.offline import Serving, optimize_saved
         from transpiler.planning import PlanOptions
-        from transpiler.program_desc.files import read_program
+        from transpiler.serving.files import read_program
+        from transpiler.serving.offline import Serving, optimize_saved
         saved = read_program(source)
         if not saved.for_inference and not hints['fetch']:
             raise SavedFileError(

@@ -10,13 +10,13 @@ from paddle.base.proto import framework_pb2
 
 from transpiler import arguments
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2 import environment
+from transpiler.backends.paddle2.calibration import cached_cost_model
+from transpiler.backends.paddle2.emitter import EmittedProgram, emit, is_marked
+from transpiler.backends.paddle2.importer import ImportedProgram, import_message
+from transpiler.backends.paddle2.validation import check_emitted, check_inputs, check_names, check_sizes
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
-from transpiler.program_desc import environment
-from transpiler.program_desc.calibration import cached_cost_model
-from transpiler.program_desc.emitter import EmittedProgram, emit, is_marked
-from transpiler.program_desc.importer import ImportedProgram, import_message
-from transpiler.program_desc.validation import check_emitted, check_inputs, check_names, check_sizes
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 

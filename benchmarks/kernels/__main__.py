@@ -15,7 +15,7 @@ from benchmarks.kernels.draw import DOUBLE, SIZES
 from benchmarks.kernels.observing import observe_apart
 from benchmarks.kernels.recipes import all_recipes
 from benchmarks.kernels.table import make_table, misses, text
-from transpiler.program_desc.workspaces import TABLE, table
+from transpiler.backends.paddle2.workspaces import TABLE, table
 
 
 def main(arguments: List[str]) -> int:

@@ -19,9 +19,9 @@ from paddle.base import core
 from benchmarks.kernels.alone import Observation
 from benchmarks.kernels.alone import Tensor as Seen
 from benchmarks.kernels.special import SPECIAL
+from transpiler.backends.paddle2.formulas import Tensor, evaluate
+from transpiler.backends.paddle2.workspaces import Case, Kernel, attributes_of, case_of, holds
 from transpiler.ir import Size
-from transpiler.program_desc.formulas import Tensor, evaluate
-from transpiler.program_desc.workspaces import Case, Kernel, attributes_of, case_of, holds
 
 # What the search for one kind may take.
 _SECONDS = 6.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Dict, Mapping, Tuple
 
-from transpiler.program_desc.workspaces import Case
+from transpiler.backends.paddle2.workspaces import Case
 
 _COLUMNS = 'Filter.item*Filter[1:]*'
 _TURNED = 'Filter.item*Output@GRAD[1]*Filter[2:]*Input[2:]'

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from benchmarks.kernels.alone import Observation
 from benchmarks.kernels.fit import Sample, fit, sample
-from transpiler.program_desc.workspaces import Case, workspace
+from transpiler.backends.paddle2.workspaces import Case, workspace
 
 
 class Miss(NamedTuple):

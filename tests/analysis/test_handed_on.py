@@ -12,11 +12,11 @@ from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.reloads import reloads
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2.operators import by_name
 from transpiler.errors import VerificationError
 from transpiler.ir import RELEASE, Graph, RegionKind, Size, ValueKind
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
-from transpiler.program_desc.operators import by_name
 from transpiler.verify import verify
 
 TRIPS = Size.dim('T')

@@ -5,17 +5,17 @@ import pytest
 
 pytest.importorskip('paddle')  # make test-core has none
 
-from tests.saved.programs import save_benchmark
+from tests.serving.programs import save_benchmark
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.windows import Windows
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Size
-from transpiler.program_desc.enclosure import enclose
-from transpiler.program_desc.files import read_program
-from transpiler.program_desc.importer import import_program
-from transpiler.program_desc.in_parts import run_in_parts
-from transpiler.program_desc.predictor import fuse
-from transpiler.splitting import RowView
+from transpiler.serving.enclosure import enclose
+from transpiler.serving.files import read_program
+from transpiler.serving.in_parts import run_in_parts
+from transpiler.serving.predictor import fuse
+from transpiler.serving.splitting import RowView
 
 BATCH = 8
 SLACK = 2048  # bounds of parts, and results of a few bytes

@@ -15,11 +15,11 @@ from tests.harness import Case, Mode, check, fingerprint, measure_peak, new_prog
 from tests.scenarios.common import data, fc, floats, random_feed, train
 from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.errors import VerificationError
 from transpiler.ir import MOVE
 from transpiler.passes.context import PassContext
 from transpiler.passes.hand_out import hand_out_of_branches
-from transpiler.program_desc.importer import import_program
 from transpiler.verify import verify
 
 _MIB = 1 << 20

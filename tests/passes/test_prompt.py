@@ -15,6 +15,7 @@ from tests.scenarios import dynamic_rnn
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
@@ -23,7 +24,6 @@ from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.planning import PlanOptions, plan
-from transpiler.program_desc.importer import import_program
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')
 _MODEL = RuntimeModel.COLLECTING

@@ -15,11 +15,11 @@ from transpiler import MemoryBudgetError
 from transpiler.analysis.cost import is_heavy
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.arguments import dim_values
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.recompute import recompute_in_regions, recompute_levels
 from transpiler.planning import Plan, PlanOptions, plan
-from transpiler.program_desc.importer import import_program
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_loop',
          'dynamic_rnn', 'demo')

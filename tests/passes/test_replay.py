@@ -20,14 +20,14 @@ from tests.harness import (WITHOUT_INPLACE, Case, check, fingerprint, fresh_scop
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.backends.paddle2.emitter import emit
+from transpiler.backends.paddle2.importer import ImportedProgram, import_program
+from transpiler.backends.paddle2.validation import check_emitted
 from transpiler.errors import VerificationError
 from transpiler.ir import DIVIDE, FILL, CONVERT, SELECT, ZEROS_LIKE, Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.replay import add_replay
 from transpiler.planning import Plan, PlanOptions, plan
-from transpiler.program_desc.emitter import emit
-from transpiler.program_desc.importer import ImportedProgram, import_program
-from transpiler.program_desc.validation import check_emitted
 from transpiler.verify import verify
 
 WIDTH = 64

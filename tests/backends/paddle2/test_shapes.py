@@ -1,0 +1,251 @@
+"""Shapes in symbolic dims agree with the shapes that a run gives, for every value of the dims."""
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.harness import fresh_scope, new_programs
+from tests.scenarios.common import data, fc, train
+from transpiler.backends.paddle2.importer import parse
+from transpiler.backends.paddle2.shapes import infer_shapes
+from transpiler.ir import Size
+
+Shape = Optional[Tuple[Size, ...]]
+
+
+def shapes_of(build: Callable[[], Any]) -> Tuple[Any, Any, List[str], Dict[str, Shape]]:
+    with new_programs() as (main, startup):
+        built = build()
+    fetch = [v.name for v in (built if isinstance(built, (list, tuple)) else [built])]
+    found = infer_shapes(parse(main.desc.serialize_to_string()))
+    return main, startup, fetch, {
+        name: shape for (block, name), shape in found.items() if not block
+    }
+
+
+def run(main: Any, startup: Any, feed: Dict[str, np.ndarray],
+        fetch: List[str]) -> List[Tuple[int, ...]]:
+    with fresh_scope():
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(startup)
+        return [value.shape for value in executor.run(main, feed=feed, fetch_list=fetch)]
+
+
+def value_of(symbol: str, feeds: Dict[str, np.ndarray]) -> int:
+    """Symbols are called N(x), L(x) or x[1], after the input and the dim that they stand for."""
+    inside = symbol.split('(')[-1].rstrip(')')
+    if '[' in inside:
+        name, dim = inside.rstrip(']').split('[')
+        return feeds[name].shape[int(dim)]
+    if inside in feeds:
+        return feeds[inside].shape[0]
+    return next(array.shape[0] for array in feeds.values())
+
+
+def check(build: Callable[[], Any], *feeds: Dict[str, np.ndarray]) -> List[Shape]:
+    """Where a shape is given it is the true one, for each of the feeds. Returns the shapes of the results."""
+    main, startup, fetch, shapes = shapes_of(build)
+    for feed in feeds:
+        for name, actual in zip(fetch, run(main, startup, feed, fetch)):
+            if shapes[name] is not None:
+                dims = {s: value_of(s, feed) for d in shapes[name] for s in d.dims}
+                assert tuple(d.evaluate(dims) for d in shapes[name]) == actual, name
+    return [shapes[name] for name in fetch]
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.ones(shape, 'float32')
+
+
+def batches(*rest: int) -> List[Dict[str, np.ndarray]]:
+    return [{'x': floats(n, *rest)} for n in (1, 2, 7, 150)]
+
+
+def test_concrete_shapes_are_constants() -> None:
+    assert check(lambda: paddle.matmul(data('x', 3, 4), data('y', 4, 5)), {
+        'x': floats(3, 4),
+        'y': floats(4, 5)
+    }) == [(Size.of(3), Size.of(5))]
+
+
+def test_the_batch_is_a_symbol_and_not_one() -> None:
+    shape, = check(lambda: fc(data('x', -1, 8), 5), *batches(8))
+    assert len(shape[0].dims) == 1 and shape[0] != 1 and shape[1] == 5
+
+
+def test_rows_that_a_reshape_joins_are_multiples_of_the_batch() -> None:
+    shape, = check(lambda: paddle.reshape(data('x', -1, 6, 8), [-1, 8]), *batches(6, 8))
+    n, = shape[0].dims
+    assert shape[0] == Size.dim(n) * 6
+
+
+def test_two_open_dims_that_a_reshape_joins_are_never_one_of_them() -> None:
+    """N * S rows: given as that product or as unknown, never as N or S rows."""
+    feeds = [{'x': floats(n, s, 8)} for n, s in ((1, 5), (5, 1), (2, 3), (64, 20))]
+    check(lambda: paddle.reshape(data('x', -1, -1, 8), [-1, 8]), *feeds)
+
+
+def test_a_product_of_two_open_dims_is_known() -> None:
+    feeds = [{'x': floats(n, s, 8)} for n, s in ((1, 5), (5, 1), (2, 3), (64, 20))]
+    shape, = check(lambda: paddle.reshape(data('x', -1, -1, 8), [-1, 8]), *feeds)
+    assert shape is not None
+    first, second = sorted(shape[0].dims)
+    assert shape[0] == Size.dim(first) * Size.dim(second)
+
+
+def test_a_slice_of_an_open_dim_is_not_taken_for_a_constant() -> None:
+    check(lambda: data('x', -1, 8)[0:100] * 2.0, *batches(8))
+
+
+@pytest.mark.parametrize('build', [
+    lambda x: paddle.concat([x, x], axis=0),
+    lambda x: paddle.matmul(x, x, transpose_y=True),
+    lambda x: paddle.concat([x, paddle.ones([3, 8])], axis=0),
+    lambda x: x[2:],
+    lambda x: x[-5:],
+    lambda x: x[::2],
+    lambda x: x[:50],
+    lambda x: paddle.reshape(x, [-1]),
+    lambda x: paddle.reshape(x, [-1, 4]),
+    lambda x: paddle.reshape(x, [2, -1]),
+    lambda x: paddle.mean(x, axis=0, keepdim=True),
+    lambda x: paddle.transpose(x, [1, 0]),
+    lambda x: paddle.tile(x, [3, 1]),
+    lambda x: paddle.nn.functional.pad(paddle.reshape(x, [1, 1, -1, 8]), [0, 0, 1, 2]),
+    lambda x: x + paddle.ones([1, 8]),
+    lambda x: paddle.nn.functional.max_pool2d(paddle.reshape(x, [1, 1, -1, 8]), 2, 2, padding=1),
+    lambda x: paddle.nn.functional.avg_pool2d(
+        paddle.reshape(x, [1, 1, -1, 8]), 3, 2, padding=1, ceil_mode=True),
+    lambda x: paddle.nn.functional.
+    conv2d(paddle.reshape(x, [1, 1, -1, 8]), paddle.ones([1, 1, 3, 3]), stride=2, padding=1),
+    lambda x: paddle.nn.functional.interpolate(paddle.reshape(x, [1, 1, -1, 8]),
+                                               scale_factor=[2, 2]),
+    lambda x: paddle.shape(x),
+    lambda x: paddle.unsqueeze(x, 0),
+    lambda x: paddle.nn.functional.one_hot(paddle.cast(x[:, 0], 'int64'), 7),
+    lambda x: paddle.nonzero(x > 0.0),
+    lambda x: paddle.masked_select(x, x > 0.0),
+    lambda x: paddle.unique(x),
+    lambda x: paddle.expand(x[0:1], [5, 8]),
+    lambda x: paddle.zeros_like(x),
+    lambda x: paddle.reshape(x, [paddle.shape(x)[0], 2, 4]),
+])
+def test_where_a_shape_is_given_it_is_true_for_every_batch(build: Callable[[Any], Any]) -> None:
+    check(lambda: build(data('x', -1, 8)), *[{'x': floats(n, 8)} for n in (2, 6, 40, 150)])
+
+
+def test_two_inputs_that_may_differ_in_rows_are_not_taken_for_equal() -> None:
+    shapes = check(lambda: [data('x', -1, 8) * 2.0, data('y', -1, 8) * 2.0], {
+        'x': floats(3, 8),
+        'y': floats(50, 8)
+    })
+    assert shapes[0] != shapes[1]
+
+
+def test_two_inputs_that_an_op_adds_are_known_to_be_equal() -> None:
+    shapes = check(
+        lambda:
+        [data('x', -1, 8) * 2.0,
+         data('y', -1, 8) * 2.0,
+         data('x', -1, 8) + data('y', -1, 8)], {
+             'x': floats(3, 8),
+             'y': floats(3, 8)
+         })
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+@pytest.mark.parametrize('product', [
+    lambda x, y: paddle.matmul(x, y, transpose_y=True),
+    lambda x, y: paddle.matmul(paddle.reshape(x, [-1, 3, 2]), paddle.reshape(y, [-1, 2, 3]))
+])
+def test_two_inputs_that_a_product_broadcasts_are_known_to_be_equal(product: Any) -> None:
+    shapes = check(lambda: product(data('x', -1, 3, 8), data('y', -1, 3, 8)), *[{
+        'x': floats(n, 3, 8),
+        'y': floats(n, 3, 8)
+    } for n in (1, 2, 7)])
+    assert shapes[0] is not None and {s for d in shapes[0] for s in d.dims} == {'N'}
+
+
+def test_two_open_dims_of_which_a_product_is_taken_are_not_one() -> None:
+    shapes = check(lambda: paddle.reshape(data('x', -1, -1, 4), [-1, 2]), {'x': floats(3, 5, 4)},
+                   {'x': floats(7, 2, 4)})
+    assert shapes[0] is not None and len({s for d in shapes[0] for s in d.dims}) == 2
+
+
+def test_gradients_have_the_shapes_of_their_variables() -> None:
+    with new_programs() as (main, _):
+        train(paddle.mean(fc(fc(data('x', -1, 8), 8, 'relu'), 4)))
+    shapes = infer_shapes(parse(main.desc.serialize_to_string()))
+    gradients = {name: shape for (_, name), shape in shapes.items() if name.endswith('@GRAD')}
+    assert gradients
+    for name, shape in gradients.items():
+        assert shape == shapes[0, name[:-len('@GRAD')]]
+
+
+def _chosen(x: Any) -> Any:
+    return paddle.static.nn.cond(paddle.mean(x) > 0, lambda: paddle.tanh(x) * 2, lambda: x * x)
+
+
+def _by_numpy(x: Any) -> Any:
+    block = paddle.static.default_main_program().current_block()
+    result = block.create_var(name='by_numpy', shape=x.shape, dtype=x.dtype)
+    return paddle.static.nn.py_func(lambda value: np.tanh(np.array(value)),
+                                    x,
+                                    result,
+                                    backward_func=lambda x, y, dy: np.array(dy))
+
+
+def _own_gradient(x: Any) -> Any:
+    return paddle.static.nn.static_pylayer(lambda value: paddle.round(value) * 3, [x],
+                                           lambda slope: paddle.clip(slope, -1, 1))
+
+
+@pytest.mark.parametrize('function', [_chosen, _by_numpy, _own_gradient])
+def test_what_a_branch_python_or_an_own_gradient_makes_is_like_its_kin(
+        function: Callable[[Any], Any]) -> None:
+    with new_programs() as (main, startup):
+        result = function(fc(data('x', -1, 8), 4))
+        after = paddle.exp(result)
+        train(paddle.mean(after))
+    feeds = batches(8)
+    found = [run(main, startup, feed, [result.name, after.name]) for feed in feeds]
+    shapes = infer_shapes(parse(main.desc.serialize_to_string()))
+    names = [
+        n for _, n in shapes if '@GRAD' in n and n.split('@GRAD')[0] in (after.name, result.name)
+    ]
+    assert len(set(names)) > 1
+    for name in (after.name, result.name, *names):
+        for feed, (actual, _) in zip(feeds, found):
+            shape = shapes[0, name]
+            assert shape is not None, name
+            assert tuple(d.evaluate({'N': len(feed['x'])}) for d in shape) == actual
+
+
+def test_data_dependent_shapes_are_unknown() -> None:
+    _, _, fetch, shapes = shapes_of(lambda: paddle.nonzero(data('x', -1, 8) > 0.0))
+    assert shapes[fetch[0]] is None
+
+
+def test_inference_does_not_change_the_program() -> None:
+    with new_programs() as (main, _):
+        train(paddle.mean(fc(data('x', -1, 8), 4)))
+    before = main.desc.serialize_to_string()
+    infer_shapes(parse(before))
+    assert main.desc.serialize_to_string() == before
+
+
+def test_sequences_have_words_as_rows_and_their_time_steps_and_sentences_fewer() -> None:
+    from benchmarks.programs import build, small_options
+    main = build('dynamic_rnn', small_options('dynamic_rnn')).main
+    found = infer_shapes(parse(main.desc.serialize_to_string()))
+    rows = lambda op, block: found[block, op.output('Out')[0]][0]
+    words = found[0, 'words'][0]
+    steps = {rows(op, 1) for op in main.blocks[1].ops if op.type in ('mul', 'shrink_rnn_memory')}
+    assert len(steps) == 1 and words not in steps and found[0, 'label'][0] not in steps
+    whole = [op for op in main.blocks[0].ops if op.type == 'array_to_lod_tensor']
+    assert whole and all(rows(op, 0) == words for op in whole)
+    pooled = [op for op in main.blocks[0].ops if op.type == 'sequence_pool']
+    assert pooled and all(rows(op, 0) == found[0, 'label'][0] != words for op in pooled)

@@ -1,0 +1,1 @@
+"""Back ends: each reads programs of one kind into graphs, and writes back what a plan makes of them."""

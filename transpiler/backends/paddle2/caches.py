@@ -1,0 +1,25 @@
+"""Results that hold more than their shape says.
+
+`einsum` keeps the operands as it has turned them, for its gradient, in results without elements. Their names must stay
+theirs alone: the gradient takes whatever tensor it finds there for such a copy.
+"""
+
+from __future__ import annotations
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.workspaces import values_of
+from transpiler.ir import Graph, Op
+
+_KEPT = {'einsum': ('Operands', 'InnerCache')}  # operands, and what holds a copy of each
+
+
+def count_caches(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> None:
+    """Gives such results of `op`, imported from `desc`, the size that they can have at the most."""
+    if desc.type not in _KEPT:
+        return
+    source, kept = _KEPT[desc.type]
+    operands = values_of(graph, desc.inputs, op.operands).get(source, ())
+    caches = values_of(graph, desc.outputs, op.results).get(kept, ())
+    for operand, cache in zip(operands, caches):
+        cache.size, cache.skipped = operand.size, True

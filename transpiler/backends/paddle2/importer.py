@@ -1,0 +1,455 @@
+"""From a ProgramDesc to a Graph: names become values, scopes become regions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Callable, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple, Union
+
+from google.protobuf.message import DecodeError
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.broadcasts import works_in_place
+from transpiler.backends.paddle2.caches import count_caches
+from transpiler.backends.paddle2.conditions import note_conditions
+from transpiler.backends.paddle2.pinning import is_pinned, unpin
+from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
+from transpiler.backends.paddle2.selected_rows import bound_rows
+from transpiler.backends.paddle2.shapes import Shapes, infer_shapes
+from transpiler.backends.paddle2.workspaces import workspace_of
+from transpiler.errors import InvalidProgramError
+from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
+
+_VarType = framework_pb2.VarType
+# A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
+EMPTY_TENSOR = 'transpiler.empty'
+# An array without elements, which makes an array let go of its tensors.
+EMPTY_ARRAY = 'transpiler.empty_array'
+# One that nobody ever writes to: a variable that shares its buffer has none.
+NEVER_WRITTEN = 'transpiler.never_written'
+CALL_STACK = 'op_callstack'
+_DEEPEST = 150  # blocks inside each other
+_RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
+_BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
+_KINDS = {
+    _VarType.LOD_TENSOR: ValueKind.DENSE,
+    _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
+    _VarType.LOD_TENSOR_ARRAY: ValueKind.ARRAY,
+}
+_DTYPES = MappingProxyType(dict(map(reversed, _VarType.Type.items())))
+_MAY_BE_ADDED = ('share_buffer', 'depend', 'assign')
+_REGION_KINDS = {
+    'while': RegionKind.LOOP,
+    'while_grad': RegionKind.LOOP_GRADIENT,
+    'conditional_block': RegionKind.BRANCH,
+    'conditional_block_infer': RegionKind.BRANCH,
+    'conditional_block_grad': RegionKind.BRANCH_GRADIENT,
+}
+
+
+@dataclass
+class ImportedProgram:
+    """A graph, and what it takes to write it back: the parsed message and the desc of each op."""
+
+    graph: Graph
+    message: framework_pb2.ProgramDesc
+    descs: Dict[int, framework_pb2.OpDesc]  # by op id
+    block_regions: Dict[int, int]  # block index -> region id; blocks that no op runs are missing
+    pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
+
+    def symbols(self) -> FrozenSet[str]:
+        """Names of all symbolic dims in sizes and trips."""
+        sizes = [v.size for v in self.graph.values if v.size is not None]
+        return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.graph.regions]))
+
+    def places(self) -> Dict[int, Tuple[int, int]]:
+        """By op id: the index of its block, and its position in it."""
+        return {
+            op: (block, at) for block, region in self.block_regions.items()
+            for at, op in enumerate(self.graph.regions[region].ops)
+        }
+
+
+def parse(serialized: bytes) -> framework_pb2.ProgramDesc:
+    """The message in `serialized`; raises InvalidProgramError if it is not a program."""
+    try:
+        message = framework_pb2.ProgramDesc.FromString(serialized)
+    except DecodeError as error:
+        raise InvalidProgramError(f'not a serialized Paddle program: {error}') from error
+    if not message.IsInitialized():
+        missing = message.FindInitializationErrors()[0]
+        raise InvalidProgramError(f'not a serialized Paddle program: {missing} is missing')
+    if not message.blocks:
+        raise InvalidProgramError('not a serialized Paddle program: it has no block')
+    return message
+
+
+def _check_depth(message: framework_pb2.ProgramDesc) -> None:
+    """Raises InvalidProgramError for blocks inside blocks deeper than calls may be."""
+    depth: Dict[int, int] = {}
+    for block in message.blocks:  # one comes behind that around it
+        depth[block.idx] = 1 + depth.get(block.parent_idx, -1)
+    deepest = max(depth.values())
+    if deepest > _DEEPEST:
+        raise InvalidProgramError(
+            f'blocks are nested {deepest} deep; at most {_DEEPEST} are planned: '
+            'a loop, or several programs, can take their place')
+
+
+def import_program(
+    serialized: bytes, fetched: Iterable[str] = (), skipped: Iterable[str] = ()) -> ImportedProgram:
+    """The graph of a serialized ProgramDesc, as `Program.desc.serialize_to_string()` gives it; see `import_message`."""
+    return import_message(parse(serialized), fetched, skipped)
+
+
+def import_message(message: framework_pb2.ProgramDesc,
+                   fetched: Iterable[str] = (),
+                   skipped: Iterable[str] = (),
+                   infer: Callable[[framework_pb2.ProgramDesc], Shapes] = infer_shapes,
+                   labels: bool = True) -> ImportedProgram:
+    """The graph of a ProgramDesc.
+
+    Args:
+        message: becomes part of the result; what holds the order of its ops is taken out.
+        fetched: names of the main block that the user will fetch.
+        skipped: names, of any block, that must keep a memory of their own.
+        infer: gives the shapes, which takes most of the time.
+        labels: say of each op where the user made it.
+    """
+    _check_depth(message)
+    pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
+    unpin(message)
+    importer = _Importer(message, infer(message), frozenset(fetched), frozenset(skipped), labels)
+    return replace(importer.run(), pinned_blocks=pinned)
+
+
+class _Importer:
+
+    def __init__(self, message: framework_pb2.ProgramDesc, shapes: Shapes, fetched: FrozenSet[str],
+                 skipped: FrozenSet[str], labels: bool) -> None:
+        self._message = message
+        self._shapes = shapes
+        self._fetched = fetched
+        self._skipped = skipped
+        self._labels = labels
+        self._graph = Graph()
+        self._registry = OpRegistry()
+        self._descs: Dict[int, framework_pb2.OpDesc] = {}
+        self._sizes: Dict[Tuple[Tuple[Size, ...], int], Size] = {}
+        self._regions: Dict[int, int] = {}
+        self._scopes: Dict[int, Dict[str, int]] = {}  # block index -> name -> value
+        self._copies: Dict[int, Dict[str, int]] = {}  # forward block -> name -> per-trip copy
+        self._chains: Dict[int, List[Dict[str, int]]] = {
+        }  # by block that is being read: where names are looked up
+        # They are fed, and held, even if no op reads them.
+        self._inputs = {v.name for v in message.blocks[0].vars if v.need_check_feed}
+        self._runs = Counter(b for block in message.blocks for op in block.ops
+                             if op.type == _RUNS_PARTS for b in _blocks_run(op))
+
+    def run(self) -> ImportedProgram:
+        self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
+        self._mark_fed_and_fetched()
+        note_conditions(self._graph, self._descs)
+        return ImportedProgram(self._graph, self._message, self._descs, self._regions)
+
+    def _import_block(self, index: int, region: Region) -> None:
+        self._regions[index] = region.id
+        scope = self._scopes.setdefault(index, {})
+        self._chains[index] = list(self._scope_chain(index))
+        for variable in self._message.blocks[index].vars:
+            if variable.name not in scope:
+                scope[variable.name] = self._declare(variable, index, region.id).id
+        for desc in self._message.blocks[index].ops:
+            self._import_op(desc, index, region)
+
+    def _declare(self, variable: framework_pb2.VarDesc, index: int, region: int) -> Value:
+        name, looks = variable.name, variable.type
+        kind = _KINDS.get(looks.type, ValueKind.OTHER)
+        value = self._graph.new_value(name,
+                                      region,
+                                      kind=kind,
+                                      persistable=variable.persistable,
+                                      parameter=variable.is_parameter,
+                                      skipped=name in self._skipped)
+        if kind is ValueKind.SELECTED_ROWS:
+            value.dtype = _DTYPES[looks.selected_rows.data_type]
+            value.shape = self._shapes.get((index, name))
+        if kind is ValueKind.DENSE:
+            dense = looks.lod_tensor
+            data_type = dense.tensor.data_type
+            value.dtype = _DTYPES[data_type]
+            value.lod_level = dense.lod_level
+            value.shape = self._shapes.get((index, name))
+            if value.shape is not None:
+                value.size = self._size(value.shape, data_type)
+        return value
+
+    def _size(self, shape: Tuple[Size, ...], data_type: int) -> Size:
+        key = (shape, data_type)
+        if key not in self._sizes:
+            self._sizes[key] = Size.product(shape) * core.size_of_dtype(
+                core.VarDesc.VarType(data_type))
+        return self._sizes[key]
+
+    def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
+        op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
+        if op.kind == 'fill_constant' and EMPTY_TENSOR in _slot(desc.outputs, 'Out'):
+            op.facts = replace(op.facts, side_effect=True)  # stays before the releases that need it
+        self._descs[op.id] = desc
+        if op.kind in _MAY_BE_ADDED and self._import_added(op, desc, index):
+            return
+        op.operands = self._resolve_all(desc.inputs, index)
+        op.results = self._resolve_all(desc.outputs, index)
+        if op.facts.in_place and not works_in_place(self._graph, op):
+            op.facts = replace(op.facts, in_place=())
+        if _flag(desc, 'use_mkldnn') or self._is_promoted(op):
+            op.facts = replace(op.facts, converts=True)
+        bound_rows(self._graph, op, desc)
+        count_caches(self._graph, op, desc)
+        op.workspace = workspace_of(self._graph, op, desc)
+        role, callstack = _made_as(desc)
+        op.label = source_line(callstack) if self._labels else ''
+        op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)
+        for block in _blocks_run(desc) if len(self._message.blocks) > 1 else ():
+            self._runs[block] -= 1
+            # Of the ops that run one block for one part after the other, the last finds what all others left.
+            if block not in self._regions and self._runs[block] <= 0:
+                op.regions += (self._import_region(op, desc, block, region),)
+
+    def _is_promoted(self, op: Op) -> bool:
+        """Whether the runtime makes complex numbers of an operand, because another is complex."""
+        types = {self._graph.values[v].dtype for v in op.operands if v >= 0} - {''}
+        return 0 < sum(name.startswith('COMPLEX') for name in types) < len(types)
+
+    def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
+        """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
+        if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
+            op.kind = UNCOPIED
+            op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
+            return True
+        if is_release(desc):
+            op.kind, op.facts = RELEASE, OpFacts(side_effect=True, loses_shape=_loses_shape(desc))
+            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'XOut'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return True
+        if is_forget(desc):
+            op.kind = FORGET
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return True
+        if desc.type == 'share_buffer':
+            op.kind = SHARE
+            if _is_move(desc):
+                op.kind, op.facts = MOVE, OpFacts()
+            op.operands = tuple(self._resolve(n, index) for n in _slot(desc.inputs, 'X'))
+            op.results = tuple(self._resolve(n, index) for n in _slot(desc.outputs, 'Out'))
+            return True
+        return False
+
+    def _import_region(self, op: Op, desc: framework_pb2.OpDesc, block: int, parent: Region) -> int:
+        kind = _REGION_KINDS.get(desc.type, RegionKind.OPAQUE)
+        region = self._graph.new_region(kind, op=op.id, parent=parent.id, label=f'block {block}')
+        forward_block = self._message.blocks[block].forward_block_idx
+        if kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
+            region.forward = self._regions.get(forward_block, -1)
+        if kind is RegionKind.LOOP:
+            region.trips = Size.dim(f'T{block}')
+            region.keeps_scopes = not _flag(desc, 'is_test')
+        elif kind is RegionKind.BRANCH:
+            region.frees_at_once = desc.type == _RUNS_PARTS  # by Paddle's old executor
+            region.keeps_scopes = desc.type == 'conditional_block' and not _flag(desc, 'is_test')
+        elif kind is RegionKind.LOOP_GRADIENT:
+            region.trips = self._graph.regions[region.forward].trips
+            region.arguments = self._link_output_gradients(op, desc, block, region)
+        if kind is RegionKind.LOOP and region.keeps_scopes:
+            region.arguments = self._copy_inputs(op, desc, block, region)
+        self._import_block(block, region)
+        if kind is RegionKind.LOOP_GRADIENT:
+            region.results = self._hand_out_gradients(op, desc, block, 'X')
+        elif kind is RegionKind.BRANCH_GRADIENT:
+            region.results = self._hand_out_gradients(op, desc, block, 'Input')
+        return region.id
+
+    def _copy_inputs(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                     region: Region) -> Tuple[Tuple[int, int], ...]:
+        """The inputs that the runtime copies into each trip's scope, for the gradient to read."""
+        kept = {n for n in _names_in_place(self._message.blocks[block])}
+        copies = self._copies.setdefault(block, {})
+        pairs = []
+        for name in _slot(desc.inputs, 'X'):
+            outer = self._graph.values[self._resolve(name, self._block_of(op.region))]
+            if name in kept or outer.parameter or outer.kind is not ValueKind.DENSE:
+                continue
+            copy = self._graph.new_value(name,
+                                         region.id,
+                                         dtype=outer.dtype,
+                                         shape=outer.shape,
+                                         size=outer.size,
+                                         lod_level=outer.lod_level)
+            copies[name] = copy.id
+            pairs.append((outer.id, copy.id))
+        return tuple(pairs)
+
+    def _link_output_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                               region: Region) -> Tuple[Tuple[int, int], ...]:
+        """Output gradients, under the names that they have inside; the runtime shares their memory."""
+        scope = self._scopes.setdefault(block, {})
+        outside = _slot(desc.inputs, 'Out@GRAD')
+        inside = next((a.strings for a in desc.attrs if a.name == 'original_output_grad'), ())
+        pairs = []
+        for outer_name, inner_name in zip(outside, inside):
+            outer = self._graph.values[self._resolve(outer_name, self._block_of(op.region))]
+            if inner_name not in scope:
+                scope[inner_name] = self._graph.new_value(inner_name,
+                                                          region.id,
+                                                          kind=outer.kind,
+                                                          dtype=outer.dtype,
+                                                          shape=outer.shape,
+                                                          size=outer.size,
+                                                          lod_level=outer.lod_level).id
+            pairs.append((outer.id, scope[inner_name]))
+        return tuple(pairs)
+
+    def _hand_out_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
+                            slot: str) -> Tuple[Tuple[int, int], ...]:
+        """Gradients of the inputs: the runtime finds the inner ones by the input's name."""
+        outer_index = self._block_of(op.region)
+        pairs = zip(_slot(desc.inputs, slot), _slot(desc.outputs, f'{slot}@GRAD'))
+        return tuple((self._resolve(x + '@GRAD', block), self._resolve(outer, outer_index))
+                     for x, outer in pairs
+                     if outer != EMPTY_NAME)
+
+    def _block_of(self, region: int) -> int:
+        return next(b for b, r in self._regions.items() if r == region)
+
+    def _resolve_all(self, slots: Iterable[framework_pb2.OpDesc.Var],
+                     index: int) -> Tuple[int, ...]:
+        """Values by position; most names are those of the block itself."""
+        scope = self._scopes[index]
+        return tuple([
+            scope[name] if name in scope and name != EMPTY_NAME else self._resolve(name, index)
+            for slot in slots
+            for name in slot.arguments
+        ])
+
+    def _resolve(self, name: str, index: int) -> int:
+        """The value that `name` stands for in block `index`; -1 for an empty argument."""
+        if name == EMPTY_NAME:
+            return -1
+        for scope in self._chains.get(index) or self._scope_chain(index):
+            if name in scope:
+                return scope[name]
+        value = self._graph.new_value(name, self._regions[index], kind=ValueKind.OTHER)
+        self._scopes[index][name] = value.id
+        return value.id
+
+    def _scope_chain(self, index: int) -> Iterable[Dict[str, int]]:
+        seen: Set[int] = set()
+        while index >= 0 and index not in seen:
+            seen.add(index)
+            block = self._message.blocks[index]
+            yield self._scopes.get(index, {})
+            if block.forward_block_idx >= 0:
+                yield self._scopes.get(block.forward_block_idx, {})
+                yield self._copies.get(block.forward_block_idx, {})
+            index = block.parent_idx
+
+    def _mark_fed_and_fetched(self) -> None:
+        written: Set[int] = set()
+        read: Set[int] = set()
+        for op in self._graph.walk():
+            read.update(op.reads())
+            if op.kind not in ('feed', RELEASE):
+                written.update(op.writes())
+        gradients = {f'{v.name}@GRAD' for v in self._graph.values if v.parameter}
+        for value in self._graph.values:
+            is_main = value.region == 0
+            value.parameter_gradient = is_main and value.name in gradients
+            value.fetched = value.copied_out = is_main and value.name in self._fetched
+            enters = value.id in read or value.name in self._inputs
+            value.fed = (is_main and not value.persistable and enters and value.id not in written)
+        for op in self._graph.region_ops(0):
+            if op.kind in ('fetch', 'fetch_v2'):
+                for v in op.reads():
+                    self._graph.values[v].fetched = True
+
+
+def _is_move(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc`, a share_buffer op, is what the emitter makes of a MOVE op: each pair has a handed-on name."""
+    shares_all = all(all(a.bools) for a in desc.attrs if a.name == 'share_dims_and_dtype')
+    pairs = zip(_slot(desc.inputs, 'X'), _slot(desc.outputs, 'Out'))
+    return shares_all and all(HANDED_ON in x + out for x, out in pairs)
+
+
+def is_release(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc` is what the emitter makes of a RELEASE op."""
+    empty = {'share_buffer': EMPTY_TENSOR, 'assign': EMPTY_ARRAY}
+    return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
+
+
+def is_forget(desc: framework_pb2.OpDesc) -> bool:
+    """Whether `desc` is what the emitter makes of a FORGET op."""
+    return desc.type == 'share_buffer' and set(_slot(desc.inputs, 'X')) == {NEVER_WRITTEN}
+
+
+def _loses_shape(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    """Positions of the results that a RELEASE op leaves without their shape, too."""
+    flags = next((a.bools for a in desc.attrs if a.name == 'share_dims_and_dtype'), ())
+    return frozenset(i for i, flag in enumerate(flags) if flag)
+
+
+def _slot(slots: Iterable[framework_pb2.OpDesc.Var], name: str) -> List[str]:
+    return next((list(s.arguments) for s in slots if s.parameter == name), [])
+
+
+def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
+    return next((a.b for a in desc.attrs if a.name == name), False)
+
+
+def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]]]:
+    """The role of an op, and the call stack of who made it."""
+    role, callstack = 0, ()
+    for attribute in desc.attrs:
+        name = attribute.name
+        if name == CALL_STACK:
+            callstack = attribute.strings
+        elif name == 'op_role':
+            role = attribute.i
+    return role, callstack
+
+
+def _blocks_run(desc: framework_pb2.OpDesc) -> List[int]:
+    blocks: List[int] = []
+    for attribute in desc.attrs:
+        if attribute.type == framework_pb2.BLOCK:
+            blocks.append(attribute.block_idx)
+        elif attribute.type == framework_pb2.BLOCKS:
+            blocks.extend(attribute.blocks_idx)
+    return blocks
+
+
+def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
+    """Names that some op of `block` has among both its inputs and its outputs."""
+    names = set()
+    for op in block.ops:
+        written = {n for s in op.outputs for n in s.arguments}
+        names.update(n for s in op.inputs for n in s.arguments if n in written)
+    return frozenset(names)
+
+
+def source_line(callstack: Sequence[Union[str, bytes]]) -> str:
+    """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
+    innermost = ''
+    for line in reversed(callstack):
+        frame = _text(line).strip()
+        if frame.startswith('File'):
+            if '/paddle/' not in frame and '/site-packages/' not in frame:
+                return frame
+            innermost = innermost or frame
+    return innermost
+
+
+def _text(read: Union[str, bytes]) -> str:
+    """What protobuf read as a string. It leaves bytes where that is no UTF-8: a path in the encoding of a file system."""
+    return read if isinstance(read, str) else read.decode('utf-8', 'replace')

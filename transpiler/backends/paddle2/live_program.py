@@ -1,0 +1,264 @@
+"""Reading and replacing the contents of a live `paddle.static.Program`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
+
+import paddle
+from paddle.base import core, framework
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.emitter import ROLE, EmittedProgram
+from transpiler.backends.paddle2.guard import guard, merged_variables
+from transpiler.backends.paddle2.importer import CALL_STACK, source_line
+from transpiler.backends.paddle2.naming import INNER_LISTS, NAME_LISTS
+from transpiler.errors import InvalidProgramError
+
+_TENSOR = core.VarDesc.VarType.LOD_TENSOR
+_FORMER = '_descs_before_memory_optimize'
+_NOWHERE = -1
+_POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
+
+
+def message_of(program: Any) -> framework_pb2.ProgramDesc:
+    """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
+
+    Block by block: Paddle's serialization of the whole copies it first. The versions of operators, which only saving notes,
+    are left out, and of call stacks, which are most of a program, all but the one line that is looked at.
+    """
+    if isinstance(program, paddle.static.CompiledProgram):
+        raise InvalidProgramError(
+            'memory_optimize takes a paddle.static.Program: call it before CompiledProgram(program)'
+        )
+    if not isinstance(program, framework.Program):
+        raise InvalidProgramError(
+            f'memory_optimize takes a paddle.static.Program, not {type(program).__name__}')
+    message = framework_pb2.ProgramDesc()
+    message.version.version = program.desc._version()
+    for index in range(program.desc.num_blocks()):
+        block = message.blocks.add()
+        block.MergeFromString(program.desc.block(index).serialize_to_string())
+        _shorten_call_stacks(block)
+    return message
+
+
+def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
+    for op in block.ops:
+        for attribute in op.attrs:
+            if attribute.name == CALL_STACK:
+                attribute.strings[:] = [source_line(attribute.strings)]
+
+
+def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
+    """Makes `program` the emitted one, in place; variables and ops that remain stay the objects they are.
+
+    All or nothing: the new desc is made beside the old one, and what Paddle refuses leaves the program as it was.
+    Fetching a name that was merged away or released raises from now on, from clones too.
+    """
+    desc = _described(program, emitted)
+    before = _Contents(program)
+    try:
+        _adopt(program, desc, emitted)
+    except BaseException:
+        before.restore()
+        raise
+    _keep_variables(program, before.desc)
+    declared = {v.name for v in emitted.message.blocks[0].vars}
+    gone = {name: new for name, new in emitted.merged.items() if name not in declared}
+    empty = {name: name for name in (*emitted.emptied, *emitted.stands_for)}
+    guard(program, {**merged_variables(program), **gone, **empty})
+
+
+def _described(program: framework.Program, emitted: EmittedProgram) -> core.ProgramDesc:
+    """The desc of the emitted program. Ops that `program` has are copied inside Paddle, and renamed: from bytes, it would
+    read and free all their call stacks."""
+    added = _without_copies(emitted)
+    desc = core.ProgramDesc(added.SerializeToString())
+    identified: Set[int] = set()
+    for block, message in zip(program.blocks, emitted.message.blocks):
+        origins = emitted.origins[block.idx]
+        if not origins:  # no op runs it
+            origins = [_NOWHERE] * len(message.ops)
+        _append_ops(desc, block, message, origins, emitted, identified)
+        desc.block(block.idx)._remove_op(0, len(added.blocks[block.idx].ops))
+    return desc
+
+
+def _without_copies(emitted: EmittedProgram) -> framework_pb2.ProgramDesc:
+    """The emitted program without the ops that stand for others."""
+    added = framework_pb2.ProgramDesc()
+    added.version.CopyFrom(emitted.message.version)
+    for block, origins in zip(emitted.message.blocks, emitted.origins):
+        new = added.blocks.add()
+        new.idx, new.parent_idx = block.idx, block.parent_idx
+        if block.HasField('forward_block_idx'):
+            new.forward_block_idx = block.forward_block_idx
+        new.vars.extend(block.vars)
+        new.ops.extend(op for op, origin in zip(block.ops, origins) if origin is None)
+    return added
+
+
+def _append_ops(desc: core.ProgramDesc, old: framework.Block, message: framework_pb2.BlockDesc,
+                origins: Sequence[Optional[int]], emitted: EmittedProgram,
+                identified: Set[int]) -> None:
+    """Puts the emitted ops behind the added ones, which the block of `desc` has already."""
+    block, added = desc.block(old.idx), 0
+    for index, (op, origin) in enumerate(zip(message.ops, origins)):
+        new = block.append_op()
+        if origin is None:
+            new.copy_from(block.op(added))
+            added += 1
+        else:
+            home, position = emitted.places.get(origin, (old.idx, index))
+            new.copy_from(old.program.block(home).desc.op(position))
+            _rename(new, op)
+            _rename_lists(new, op)
+            if origin in emitted.cloned:
+                _set_role(new, op)
+        _identify(new, identified)
+        for attribute in op.attrs:
+            if attribute.type in _POINTERS:
+                _point_home(new, attribute, desc, block)
+
+
+def _identify(op: core.OpDesc, identified: Set[int]) -> None:
+    """A copy is known as the op that it is a copy of, to passes that look for that; each but the first is an op of its own."""
+    if op.original_id() in identified:
+        op.set_original_id(op.id())
+    identified.add(op.original_id())
+
+
+def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    """Gives `desc` the arguments of `op`."""
+    if desc.input_arg_names() != _arguments(op.inputs):
+        for name in set(desc.input_names()).difference(slot.parameter for slot in op.inputs):
+            desc.remove_input(name)
+        for slot in op.inputs:
+            desc.set_input(slot.parameter, list(slot.arguments))
+    if desc.output_arg_names() != _arguments(op.outputs):
+        for name in set(desc.output_names()).difference(slot.parameter for slot in op.outputs):
+            desc.remove_output(name)
+        for slot in op.outputs:
+            desc.set_output(slot.parameter, list(slot.arguments))
+
+
+def _rename_lists(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    for attribute in op.attrs:
+        if attribute.name in (*NAME_LISTS, *INNER_LISTS) and desc.attr(attribute.name) != list(
+                attribute.strings):
+            desc._set_strs_attr(attribute.name, list(attribute.strings))
+
+
+def _arguments(slots: Iterable[framework_pb2.OpDesc.Var]) -> List[str]:
+    return [name for slot in slots for name in slot.arguments]
+
+
+def _set_role(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    for attribute in op.attrs:
+        if attribute.name == ROLE:
+            desc._set_int32_attr(ROLE, attribute.i)
+
+
+def _point_home(op: core.OpDesc, attribute: framework_pb2.OpDesc.Attr, desc: core.ProgramDesc,
+                block: core.BlockDesc) -> None:
+    """An attribute that is a block or a variable is a pointer into the program that it was copied from."""
+    kind, name = attribute.type, attribute.name
+    if kind == framework_pb2.BLOCK:
+        op.set_block_attr(name, desc.block(attribute.block_idx))
+    elif kind == framework_pb2.BLOCKS:
+        op.set_blocks_attr(name, [desc.block(i) for i in attribute.blocks_idx])
+    elif kind == framework_pb2.VAR:
+        op.set_var_attr(name, block.find_var_recursive(attribute.var_name.encode()))
+    elif kind == framework_pb2.VARS:
+        found = [block.find_var_recursive(n.encode()) for n in attribute.vars_name]
+        op.set_vars_attr(name, found)
+
+
+class _Contents:
+    """What Python holds of a program: its desc, and which objects stand for which parts of that."""
+
+    def __init__(self, program: framework.Program) -> None:
+        self.desc = program.desc
+        self._program = program
+        self._blocks = [(b, b.desc, dict(b.vars), list(b.ops)) for b in program.blocks]
+        self._variables = [(v, v.desc, v.op) for b in program.blocks for v in b.vars.values()]
+        self._ops = [(op, op.desc) for b in program.blocks for op in b.ops]
+
+    def restore(self) -> None:
+        self._program.desc = self.desc
+        for block, desc, variables, ops in self._blocks:
+            block.desc = desc
+            block.vars.clear()
+            block.vars.update(variables)
+            block.ops[:] = ops
+        for variable, desc, op in self._variables:
+            variable.desc, variable.op = desc, op
+        for op, desc in self._ops:
+            op.desc = desc
+
+
+def _adopt(program: framework.Program, desc: core.ProgramDesc, emitted: EmittedProgram) -> None:
+    """Lets the objects that stand for parts of the program stand for those of `desc`."""
+    program.desc = desc
+    for block in program.blocks:
+        block.desc = desc.block(block.idx)
+        _adopt_variables(block)
+    for block in program.blocks:
+        _adopt_ops(block, emitted)
+
+
+def _adopt_variables(block: framework.Block) -> None:
+    for name, variable in list(block.vars.items()):
+        found = block.desc.find_var(name.encode())
+        if found is None:
+            del block.vars[name]
+            found = _standing_alone(variable.desc)
+        variable.desc = found
+    for desc in block.desc.all_vars():
+        if desc.name() not in block.vars:
+            _add_variable(block, desc)
+
+
+def _standing_alone(desc: core.VarDesc) -> core.VarDesc:
+    """For a variable that the program has no more, and that the user may still hold."""
+    alone = core.VarDesc(desc.name())
+    alone.set_type(desc.type())
+    if desc.type() == _TENSOR:
+        alone.set_shape(desc.shape())
+        alone.set_dtype(desc.dtype())
+    return alone
+
+
+def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
+    tensor: Dict[str, Any] = {'stop_gradient': desc.stop_gradient()}
+    if desc.type() == _TENSOR:
+        tensor.update(shape=desc.shape(), dtype=desc.dtype(), lod_level=desc.lod_level())
+    block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
+
+
+def _adopt_ops(block: framework.Block, emitted: EmittedProgram) -> None:
+    """Gives the ops of the block their objects: those that they had, or new ones."""
+    for variable in block.vars.values():
+        variable.op = None  # the one that makes it
+    had = dict(enumerate(block.ops))
+    block.ops.clear()
+    for index, origin in enumerate(emitted.origins[block.idx]):
+        desc = block.desc.op(index)
+        home, position = emitted.places.get(origin, (block.idx, _NOWHERE))
+        op = had.pop(position, None) if home == block.idx else None
+        if op is None:
+            op = framework.Operator(block=block, desc=desc)
+        op.desc = desc
+        for variable in filter(None, map(block.vars.get, desc.output_arg_names())):
+            variable.op = variable.op or op
+        block.ops.append(op)
+
+
+def _keep_variables(program: framework.Program, desc: core.ProgramDesc) -> None:
+    """The desc that `program` had stays alive: there may be more than one object for one variable, of which the program
+    knows the last. Its ops, with their call stacks, are let go."""
+    setattr(program, _FORMER, [*getattr(program, _FORMER, []), desc])
+    with contextlib.suppress(Exception):  # only takes memory, and the program is rewritten by now
+        for index in range(desc.num_blocks()):
+            desc.block(index)._remove_op(0, desc.block(index).op_size())

@@ -1,0 +1,292 @@
+"""Facts about operators, asked of Paddle's own registry.
+
+An operator that eager mode offers in place, as `relu_`, runs there with one tensor as operand and result: so may
+it here. What the registry does not know (which operators draw random numbers without a seed attribute, or act
+on the world outside the program) stands in the few sets below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Container, Dict, FrozenSet, Hashable, Iterable, Optional, Set, Tuple
+
+import numpy
+from paddle import _legacy_C_ops
+from paddle.base import core
+from paddle.base.framework import OpProtoHolder
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.operators import by_name
+from transpiler.ir import OpFacts, Replay
+
+EMPTY_NAME = '@EMPTY@'
+# Draw random numbers, yet may have no attribute with `seed` in its name.
+_UNSEEDED_RANDOM = frozenset({
+    'bernoulli', 'bernoulli_p', 'binomial', 'dirichlet', 'dropout', 'dropout_nd', 'exponential',
+    'flash_attn', 'flash_attn_unpadded', 'graph_khop_sampler', 'graph_sample_neighbors',
+    'gumbel_softmax', 'memory_efficient_attention', 'multinomial', 'poisson', 'random_routing',
+    'rrelu', 'sampling_id', 'shuffle_batch', 'standard_gamma', 'weighted_sample_neighbors'
+})
+# Act on something that is no variable of the program.
+_SIDE_EFFECTS = frozenset({
+    'feed', 'fetch', 'fetch_v2', 'print', 'assert', 'py_func', 'py_layer', 'save', 'load',
+    'save_combine', 'load_combine', 'read', 'create_py_reader', 'enqueue', 'dequeue', 'send',
+    'recv', 'listen_and_serv', 'delete_var', 'share_buffer', 'share_data', 'barrier', 'nop',
+    'depend'
+})
+_SCRATCH_SIZE = 2
+_IN, _OUT = 'in:', 'out:'  # what the arguments of an op alone are called, before their slot
+
+# Slots of state that an operator carries on in training and computes nothing else from. Batch statistics make
+# batch_norm's result; running ones do as soon as one of these attributes is set.
+_STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
+# Slots that are there for their names: the kernel looks at none of the variables. What ops of its block read is another
+# matter.
+_UNREAD = {'while_grad': ('X', 'Out')}
+_STATE_IS_USED = ('is_test', 'use_global_stats')
+
+# Attributes that say who made an op, and what for; and types of those that point into its program.
+_OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
+_OF_PROGRAM = frozenset(
+    {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
+_Pairs = Tuple[Tuple[int, int], ...]
+_Signature = Tuple[Hashable, ...]
+# Operators of which some facts depend on attributes.
+_BY_ATTRIBUTES = frozenset(
+    {*_STATE, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'})
+
+
+class OpRegistry:
+    """Answers what an operator may do, one instance (and one cache) an import."""
+
+    def __init__(self) -> None:
+        self._protos = OpProtoHolder.instance().op_proto_map
+        self._cache: Dict[_Signature, OpFacts] = {}
+        # Signatures of ops of which Paddle looks at the attributes, too, to say which operands it reads.
+        self._with_attributes: Set[_Signature] = set()
+
+    def is_registered(self, kind: str) -> bool:
+        try:
+            core.has_infer_inplace(kind)
+        except Exception:  # the binding has no narrower type for "not registered"
+            return False
+        return True
+
+    def facts(self, desc: framework_pb2.OpDesc) -> OpFacts:
+        """Facts of the operator in `desc`; positions count its arguments slot by slot.
+
+        One of which Paddle does not answer what it is asked, whatever it throws, is unknown.
+        """
+        signature: _Signature = (desc.type,
+                                 tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
+                                 tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
+        if desc.type in _BY_ATTRIBUTES:
+            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc))
+        if signature in self._with_attributes:
+            signature += (_attribute_bytes(desc),)
+        found = self._cache.get(signature)
+        if found is None:
+            found = self._ask(desc, signature)
+        return found
+
+    def _ask(self, desc: framework_pb2.OpDesc, signature: _Signature) -> OpFacts:
+        facts = replace(by_name(desc.type), known=False)
+        if self.is_registered(desc.type):
+            try:
+                in_place = self._in_place_positions(desc)
+                shape_only, by_attributes = _shape_only_positions(desc)
+            except Exception:  # the bindings throw what the kernels' authors did
+                pass
+            else:
+                facts = self._facts(desc, in_place, shape_only)
+                if by_attributes and signature not in self._with_attributes:
+                    self._with_attributes.add(signature)
+                    signature += (_attribute_bytes(desc),)
+        self._cache[signature] = facts
+        return facts
+
+    def _facts(self, desc: framework_pb2.OpDesc, in_place: _Pairs,
+               shape_only: FrozenSet[int]) -> OpFacts:
+        attributes = {a.name for a in desc.attrs}
+        proto = self._protos.get(desc.type)
+        if proto is not None:
+            attributes |= {a.name for a in proto.attrs}
+        return replace(by_name(desc.type),
+                       random=_draws_random_numbers(desc.type, attributes),
+                       aliases=desc.type == 'share_data',
+                       side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
+                       collective='ring_id' in attributes,
+                       in_place=in_place,
+                       same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
+                       shape_only=shape_only,
+                       unread=_unread_positions(desc),
+                       updates=_updates(desc),
+                       adds=_adds(desc),
+                       fills=_fills(desc),
+                       left_fold=_folds(desc),
+                       replay=_replay(desc),
+                       chooses=desc.type == 'select_output')
+
+    def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
+        if not core.has_infer_inplace(desc.type):
+            return ()
+        slots = self._ask_in_place(desc)
+        first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
+        return tuple(
+            (first_in[i], first_out[o]) for i, o in slots if i in first_in and o in first_out)
+
+    def _ask_in_place(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[str, str], ...]:
+        """In-place (input, output) slots: Paddle's in-place pass, run on a program of this op alone."""
+        program = core.ProgramDesc(_single_op_program(desc).SerializeToString())
+        core.apply_pass(program, core.ProgramDesc(), 'buffer_shared_inplace_pass', {
+            'use_cuda': core.is_compiled_with_cuda(),
+            'mem_opt_skip_vars': []
+        }, {
+            'use_cuda': 'bool',
+            'mem_opt_skip_vars': 'list[str]'
+        })
+        ops = [program.block(0).op(i) for i in range(program.block(0).op_size())]
+        return tuple((source[len(_IN):], target[len(_OUT):]) for op in ops
+                     if op.type() == 'share_buffer'
+                     for source, target in zip(op.input('X'), op.output('Out')))
+
+
+def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
+    is_gradient = kind.endswith('_grad')
+    has_seed = any('seed' in name for name in attributes)
+    return not is_gradient and (has_seed or kind in _UNSEEDED_RANDOM)
+
+
+def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
+    if desc.type not in _STATE or any(a.b for a in desc.attrs if a.name in _STATE_IS_USED):
+        return ()
+    first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
+    return tuple((first_in[i], first_out[o])
+                 for i, o in _STATE[desc.type]
+                 if i in first_in and o in first_out)
+
+
+def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    return _positions(desc, _UNREAD.get(desc.type, ()))
+
+
+def _adds(desc: framework_pb2.OpDesc) -> float:
+    if desc.type != 'increment':
+        return 0.0
+    step = next((a for a in desc.attrs if a.name == 'step'), None)
+    return 1.0 if step is None else step.f if step.type == framework_pb2.FLOAT else 0.0
+
+
+def _fills(desc: framework_pb2.OpDesc) -> Optional[float]:
+    """The value of a fill_constant that takes it from its attributes, of which the kernel prefers the text; and that of a
+    fill_any_like."""
+    if desc.type == 'fill_any_like':
+        return _float(desc, 'value')
+    if desc.type != 'fill_constant' or any(s.arguments for s in desc.inputs):
+        return None
+    text = next((a.s for a in desc.attrs if a.name == 'str_value'), '')
+    try:
+        return float(text) if text else _float(desc, 'value')
+    except ValueError:
+        return None
+
+
+def _float(desc: framework_pb2.OpDesc, name: str) -> Optional[float]:
+    named = (a for a in desc.attrs if a.name == name and a.type == framework_pb2.FLOAT)
+    return next((a.f for a in named), None)
+
+
+def _folds(desc: framework_pb2.OpDesc) -> bool:
+    """Whether the kernel adds its operands from left to right, starting with the sum of the first two.
+
+    Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
+    """
+    return desc.type == 'sum' and _runs_on_own_cpu_kernel(desc)
+
+
+def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
+    """How to make a dropout's result again from its mask. Paddle's own CPU kernel divides by the share that is kept, in
+    single precision; others multiply."""
+    if desc.type != 'dropout' or not _runs_on_own_cpu_kernel(desc):
+        return None
+    attributes = {a.name: a for a in desc.attrs}
+    first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
+    share = attributes['dropout_prob'].f if 'dropout_prob' in attributes else 1.0
+    testing = 'is_test' in attributes and attributes['is_test'].b
+    if (testing or not 0.0 <= share < 1.0 or 'X' not in first_in or
+            not {'Out', 'Mask'} <= first_out.keys()):
+        return None
+    kept = float(numpy.float32(1.0) - numpy.float32(share))
+    mode = attributes.get('dropout_implementation')
+    divisor = kept if mode is not None and mode.s == 'upscale_in_train' else None
+    return Replay(first_in['X'], first_out['Out'], first_out['Mask'], divisor)
+
+
+def has_cpu_kernels_alone() -> bool:
+    """Whether this build of Paddle is for CPUs only. In others, which kernel runs is not known before the program does: what
+    is proved of Paddle's own CPU kernels (how a sum adds, what a dropout multiplies by) is not relied on there."""
+    return not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu())
+
+
+def _runs_on_own_cpu_kernel(desc: framework_pb2.OpDesc) -> bool:
+    return has_cpu_kernels_alone() and not any(a.b for a in desc.attrs if a.name == 'use_mkldnn')
+
+
+def first_positions(slots: Iterable[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
+    """Of the first argument of each slot that has one, among the arguments of all."""
+    positions, position = {}, 0
+    for slot in slots:
+        if slot.arguments:
+            positions[slot.parameter] = position
+        position += len(slot.arguments)
+    return positions
+
+
+def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
+    """A program of one op like `desc`, whose arguments are named after their slots."""
+    program = framework_pb2.ProgramDesc()
+    block = program.blocks.add(idx=0, parent_idx=-1)
+    op = block.ops.add(type=desc.type)
+    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in _OF_MAKING)
+    for prefix, slots, target in ((_IN, desc.inputs, op.inputs), (_OUT, desc.outputs, op.outputs)):
+        for slot in slots:
+            if slot.arguments:
+                target.add(parameter=slot.parameter, arguments=[prefix + slot.parameter])
+                _declare(block, prefix + slot.parameter)
+    return program
+
+
+def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
+    variable = block.vars.add(name=name)
+    variable.type.type = framework_pb2.VarType.LOD_TENSOR
+    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.dims.append(_SCRATCH_SIZE)
+
+
+def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], bool]:
+    """Operands of which it needs the shape alone; and whether that hangs on its attributes."""
+    inputs = {s.parameter: list(s.arguments) for s in desc.inputs}
+    outputs = {s.parameter: list(s.arguments) for s in desc.outputs}
+    try:
+        slots = core.infer_no_need_buffer_slots(desc.type, inputs, outputs, {})
+    except Exception:  # it looks for an attribute, and that question has no room for one
+        program = core.ProgramDesc(_single_op_program(desc).SerializeToString())
+        needed = core._get_eager_deletion_vars(program, [])[0][0]
+        slots = {slot for slot in inputs if f'{_IN}{slot}' not in needed}
+        return _positions(desc, slots), True
+    return _positions(desc, slots), False
+
+
+def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
+    return tuple(
+        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in _OF_MAKING)
+
+
+def _positions(desc: framework_pb2.OpDesc, slots: Container[str]) -> FrozenSet[int]:
+    """Positions of the operands in `slots`."""
+    positions, position = set(), 0
+    for slot in desc.inputs:
+        if slot.parameter in slots:
+            positions.update(range(position, position + len(slot.arguments)))
+        position += len(slot.arguments)
+    return frozenset(positions)

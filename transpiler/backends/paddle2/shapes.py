@@ -1,0 +1,516 @@
+"""Shapes as polynomials in the dims that a program leaves open, found with Paddle's own shape inference.
+
+A desc says -1 for every open dim, so `[-1, 512]` may be N rows or N times the sequence length. Running
+the registered shape inference with concrete values for the open dims of the inputs, and again with one
+of them doubled, tells how each dim of each variable depends on them. Small values then show where that
+line does not hold (a slice `x[:100]` has at most 100 rows).
+
+Two inputs may be fed with different numbers of rows unless some op refuses that, so each open dim is a
+symbol of its own until shape inference shows two of them to be one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import networkx
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
+from transpiler.backends.paddle2.kin import closed
+from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
+from transpiler.backends.paddle2.part_names import sliced_shape
+from transpiler.ir import Size
+from transpiler.ir.symbols import BATCH, STEP, WORDS
+
+# Rows of what pools the words of each sentence: by this in the place of a rank table's name.
+_SENTENCES = ''
+# Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
+_PROBE = 55440
+_SMALL_PROBES = (1, 12)
+
+VariableKey = Tuple[int, str]  # (block index, name)
+Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
+_Declared = Dict[VariableKey, Tuple[int, ...]]
+_Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
+
+
+@dataclass
+class _Probe:
+    """Shapes of tensors for one choice of the open dims, and the ops that rejected it."""
+
+    shapes: Dict[VariableKey, Tuple[int, ...]]
+    failed: FrozenSet[Tuple[int, int]]  # (block, op)
+
+
+def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
+    """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
+
+    A name that is written more than once has the largest of its shapes.
+    """
+    message = without_framework(program)
+    declared = _declared(message)
+    seeds = _open_inputs(message, declared)
+    prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
+    rows = _row_symbols(prober.steps)
+    if not seeds:
+        probe = prober.probe({}, {}, {})
+        return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
+    symbols = sorted({s for dims in seeds.values() for s in dims if s}.union(rows.values()))
+    base = prober.probe(seeds, rows, dict.fromkeys(symbols, _PROBE))
+    while True:  # one dim less may show that two others are one
+        doubled = {s: prober.probe(seeds, rows, _doubled(symbols, s)) for s in symbols}
+        groups = {
+            each: prober.probe(seeds, rows, {s: _PROBE * (1 + (s in each)) for s in symbols})
+            for each in _doubled_by_several(base, doubled)
+        }
+        merged = _same_dims(symbols, {
+            s: p.failed - base.failed for s, p in doubled.items()
+        }, [each for each, p in groups.items() if _is_maximum(each, base, doubled, p)])
+        seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
+        rows = {table: merged[s] for table, s in rows.items()}
+        if len(set(merged.values())) == len(symbols):
+            break
+        symbols = sorted(set(merged.values()))
+    symbols = sorted(set(merged.values()))
+    doubled = {merged[s]: probe for s, probe in doubled.items()}
+    small = [
+        (value, prober.probe(seeds, rows, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
+    ]
+    return _fit_all(declared, base, doubled, small)
+
+
+def _fit_all(declared: _Declared, base: _Probe, doubled: Mapping[str, _Probe],
+             small: Sequence[Tuple[int, _Probe]]) -> Shapes:
+    fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
+    found: Shapes = {}
+    probes = [base.shapes, *(p.shapes for p in doubled.values()), *(p.shapes for _, p in small)]
+    for key in declared:
+        seen = tuple([shapes[key] for shapes in probes])
+        if seen not in fitted:
+            fitted[seen] = _fit(base.shapes[key], {
+                s: p.shapes[key] for s, p in doubled.items()
+            }, [(value, probe.shapes[key]) for value, probe in small])
+        found[key] = fitted[seen]
+    return found
+
+
+def _doubled_by_several(base: _Probe, doubled: Mapping[str, _Probe]) -> Set[Tuple[str, ...]]:
+    """Groups of symbols of which each one alone doubles some dim: it is their product, or the largest of them."""
+    if len(doubled) < 2:
+        return set()
+    return {
+        group for key in base.shapes for group in _doubling(key, base, doubled) if len(group) > 1
+    }
+
+
+def _doubling(key: VariableKey, base: _Probe, doubled: Mapping[str,
+                                                               _Probe]) -> List[Tuple[str, ...]]:
+    """For each dim of a variable, the symbols that double it."""
+    return [
+        tuple(s
+              for s, p in doubled.items()
+              if len(p.shapes[key]) > i and size > 0 and p.shapes[key][i] == 2 * size)
+        for i, size in enumerate(base.shapes[key])
+    ]
+
+
+def _is_maximum(group: Tuple[str, ...], base: _Probe, doubled: Mapping[str, _Probe],
+                together: _Probe) -> bool:
+    """Whether an op gives the largest of the dims of `group`, all of which are doubled in `together`, as one does that
+    broadcasts: they can only differ where one is 1."""
+    return any(group == found and together.shapes[key][i] == 2 * base.shapes[key][i]
+               for key in base.shapes
+               for i, found in enumerate(_doubling(key, base, doubled))
+               if len(together.shapes[key]) > i)
+
+
+def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
+    return {s: _PROBE * (2 if s == symbol else 1) for s in symbols}
+
+
+def _tensor_variables(block: framework_pb2.BlockDesc) -> List[framework_pb2.VarDesc]:
+    return [v for v in block.vars if v.type.type in TENSORS]
+
+
+def _declared(message: framework_pb2.ProgramDesc) -> _Declared:
+    return {
+        (block.idx, v.name): _dims(v.type) for block in message.blocks
+        for v in _tensor_variables(block)
+    }
+
+
+def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
+    is_dense = kind.type == framework_pb2.VarType.LOD_TENSOR
+    return tuple(kind.lod_tensor.tensor.dims if is_dense else kind.selected_rows.dims)
+
+
+def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
+    names: Set[str] = set()
+    for op in (op for block in message.blocks for op in block.ops):
+        if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
+            names.update(name for slot in op.outputs for name in slot.arguments)
+    return names
+
+
+def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Seeds:
+    """For each variable that enters from outside with an open dim, a symbol (or None) per dim."""
+    written = _written_names(message)
+    seeds = {}
+    for variable in _tensor_variables(message.blocks[0]):
+        name, shape = variable.name, declared[(0, variable.name)]
+        if variable.persistable or name in written or -1 not in shape:
+            continue
+        rows = f'{WORDS if variable.type.lod_tensor.lod_level > 0 else BATCH}({name})'
+        seeds[name] = [
+            None if d != -1 else rows if i == 0 else f'{name}[{i}]' for i, d in enumerate(shape)
+        ]
+    return seeds
+
+
+def _row_symbols(steps: List[List[_Step]]) -> Dict[str, str]:
+    """By rank table: the symbol of the rows that its sequences have at one time step; and that of the sentences, if any
+    are pooled."""
+    of_tables = [step for block in steps for step in block if step.kind in _SEQUENCE_KINDS]
+    tables = (n for step in of_tables if step.kind == 'lod_rank_table'
+              for n in step.op.output('Out'))
+    found = {table: f'{STEP}({table})' for table in tables}
+    if any(step.kind == 'sequence_pool' for step in of_tables):
+        found[_SENTENCES] = f'{BATCH}(sentences)'
+    return found
+
+
+def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int, int]]],
+               broadcast: Sequence[Tuple[str, ...]]) -> Dict[str, str]:
+    """A name for each symbol, the same for those that an op forces to be equal, or broadcasts.
+
+    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
+    dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
+    """
+    graph = networkx.Graph()
+    graph.add_nodes_from(symbols)
+    by_op: Dict[Tuple[int, int], List[str]] = {}
+    for symbol, ops in failed.items():
+        for op in ops:
+            by_op.setdefault(op, []).append(symbol)
+    for tied in [*by_op.values(), *broadcast]:
+        networkx.add_path(graph, tied)
+    groups = sorted(map(sorted, networkx.connected_components(graph)), key=lambda g: (-len(g), g))
+    names: Dict[str, str] = {}
+    for group in groups:
+        rows = [s for s in group if s.startswith(f'{BATCH}(')]
+        is_batch_like = rows or not any(s.startswith((f'{BATCH}(', f'{WORDS}(')) for s in symbols)
+        name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
+        names.update(dict.fromkeys(group, name))
+    return names
+
+
+class _Step(NamedTuple):
+    """An op, and what is asked of it in every probe."""
+
+    op: core.OpDesc
+    kind: str
+    inner: Tuple[int, ...]  # blocks that it runs
+    touched: List[VariableKey]  # tensors that it names
+    outputs: List[VariableKey]
+    likeness: int
+
+
+class _Result(NamedTuple):
+    """Shapes of an op's outputs; those that they had, if it rejected its operands."""
+
+    shapes: List[Tuple[int, ...]]
+    failed: bool
+
+
+# By likeness, and the shapes of all that an op touches.
+_Results = Dict[Tuple[Hashable, ...], _Result]
+
+
+class _Prober:
+    """Tries choices of the open dims on one program, whose own shapes are put back after each."""
+
+    def __init__(self, program: core.ProgramDesc, message: framework_pb2.ProgramDesc,
+                 declared: _Declared) -> None:
+        self._declared = declared
+        self._message = message
+        self._tensors = _Tensors(program, declared)
+        self._results: _Results = {}
+        self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
+
+    def probe(self, seeds: _Seeds, rows: Mapping[str, str], dims: Mapping[str, int]) -> _Probe:
+        """`rows` are what `_row_symbols` gives, by other names."""
+        entered = {}
+        for name, symbols in seeds.items():
+            key = (0, name)
+            entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
+            self._tensors.set(key, entered[key])
+        counts = {table: dims[s] for table, s in rows.items() if s in dims}
+        inference = _Inference(self._tensors, self.steps, {
+            **self._declared,
+            **entered
+        }, counts, self._results)
+        inference.run(0)
+        self._tensors.put_back()
+        return _Probe({
+            **self._declared,
+            **entered,
+            **inference.largest
+        }, frozenset(inference.failed))
+
+    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[_Step]:
+        numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
+        steps = []
+        for j, (desc, number) in enumerate(zip(message.ops, numbers)):
+            outputs = self._tensors_in(desc.outputs, message.idx)
+            steps.append(
+                _Step(block.op(j), desc.type, self._blocks_of(block.op(j)),
+                      self._tensors_in(desc.inputs, message.idx) + outputs, outputs, number))
+        return steps
+
+    def _blocks_of(self, op: core.OpDesc) -> Tuple[int, ...]:
+        if len(self._message.blocks) == 1:
+            return ()
+        found: List[int] = []
+        for name in op.attr_names():
+            if op.attr_type(name) == core.AttrType.BLOCK:
+                found.append(op._block_attr_id(name))
+            elif op.attr_type(name) == core.AttrType.BLOCKS:
+                found += op._blocks_attr_ids(name)
+        return tuple(found)
+
+    def _tensors_in(self, slots: Iterable[framework_pb2.OpDesc.Var],
+                    index: int) -> List[VariableKey]:
+        found = []
+        for name in [name for slot in slots for name in slot.arguments]:
+            block = index
+            while block >= 0 and (block, name) not in self._declared:
+                block = self._message.blocks[block].parent_idx
+            if block >= 0:
+                found.append((block, name))
+        return found
+
+
+class _Tensors:
+    """The tensors' shapes inside Paddle, which are only set where it will look at them."""
+
+    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
+        self.program = program
+        self._declared = declared
+        self._changed: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._variables: Dict[VariableKey, core.VarDesc] = {}
+
+    def set(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        if self._changed.get(key, self._declared[key]) != shape:
+            self._changed[key] = shape
+            self._variable(key).set_shape(shape)
+
+    def reset(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        """Sets what an op may have changed before it failed."""
+        self._changed[key] = shape
+        self._variable(key).set_shape(shape)
+
+    def inferred(self, key: VariableKey) -> Tuple[int, ...]:
+        """The shape that an op just has given it."""
+        shape = self._changed[key] = tuple(self._variable(key).shape())
+        return shape
+
+    def put_back(self) -> None:
+        for key in list(self._changed):
+            self.set(key, self._declared[key])
+        self._changed.clear()
+
+    def _variable(self, key: VariableKey) -> core.VarDesc:
+        if key not in self._variables:
+            block, name = key
+            self._variables[key] = self.program.block(block).find_var(name.encode())
+        return self._variables[key]
+
+
+class _Inference:
+    """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
+
+    def __init__(self, tensors: _Tensors, steps: List[List[_Step]], shapes: _Declared,
+                 row_counts: Mapping[str, int], results: _Results) -> None:
+        self._tensors = tensors
+        self._steps = steps
+        self._row_counts = row_counts  # by rank table
+        self._results = results
+        self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
+        self.failed: Set[Tuple[int, int]] = set()
+        self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
+        self._shapes = shapes  # those of all tensors at this moment
+        self._contents = KnownContents()
+
+    def run(self, index: int) -> None:
+        block = self._tensors.program.block(index)
+        for j, step in enumerate(self._steps[index]):
+            for inner in step.inner:
+                self.run(inner)
+            if step.kind == 'share_buffer':  # shares memory; says nothing of shapes
+                continue
+            result = self._result(step, block)
+            if result.failed:
+                self.failed.add((index, j))
+            for key, shape in zip(step.outputs, result.shapes):
+                if -1 in shape:
+                    shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
+                self._shapes[key] = shape
+                if shape != self.largest.setdefault(key, shape):
+                    self._note_another(key, shape)
+
+    def _shape(self, index: int, name: str) -> Optional[Tuple[int, ...]]:
+        """Of the variable that block `index`, which may be of a gradient, knows by that name."""
+        while index >= 0:
+            block = self._tensors.program.block(index)
+            for at in (index, block.get_forward_block_idx()):
+                if (at, name) in self._shapes:
+                    return self._shapes[at, name]
+            index = block.parent
+        return None
+
+    def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
+        """What Paddle infers, or has inferred of an op like this one from such shapes."""
+        if (step.likeness == UNLIKE or self._row_counts or
+                self._contents.knows_any([name for _, name in step.touched])):
+            return self._infer(step, block)
+        found = (step.likeness, *[self._shapes[key] for key in step.touched])
+        if found not in self._results:
+            self._results[found] = self._infer(step, block)
+        return self._results[found]
+
+    def _infer(self, step: _Step, block: core.BlockDesc) -> _Result:
+        for key in step.touched:
+            self._tensors.set(key, self._shapes[key])
+        failed = False
+        try:
+            step.op.infer_shape(block)
+        except Exception:  # the op rejects the probe: what was declared is all that is known
+            failed = True
+            for key in step.outputs:
+                self._tensors.reset(key, self._shapes[key])
+        if step.kind in CONTENT_KINDS or self._contents.any_known:
+            self._contents.follow(step.op, step.kind, block)
+        if step.kind == 'rnn':
+            _set_rnn_reserve(step.op, block)
+        elif step.kind == 'nanmedian':
+            _set_median_index(step.op, block)
+        elif step.kind == 'slice':
+            _set_part_rows(step.op, block)
+        elif self._row_counts:
+            self._set_sequence_rows(step.op, step.kind, block)
+        return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
+
+    def _set_sequence_rows(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
+        """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""
+        if kind == 'lod_rank_table':
+            shape = block.find_var_recursive(op.input('X')[0].encode()).shape()
+            self._words[op.output('Out')[0]] = shape[0]
+        elif kind in _ROWS_OF_TABLES:
+            table = op.input('RankTable')[0]
+            rows = self._words if kind == 'array_to_lod_tensor' else self._row_counts
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if table in rows:
+                result.set_shape([rows[table], *result.shape()[1:]])
+        elif kind == 'sequence_pool' and _SENTENCES in self._row_counts:
+            words = block.find_var_recursive(op.input('X')[0].encode())
+            result = block.find_var_recursive(op.output('Out')[0].encode())
+            if words.lod_level() == 1:
+                result.set_shape([self._row_counts[_SENTENCES], *result.shape()[1:]])
+        elif kind == 'read_from_array' and _has_input(op, 'X_W'):
+            # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
+            like = block.find_var_recursive(op.input('X_W')[0].encode())
+            block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
+
+    def _note_another(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
+        seen = self.largest[key]
+        if -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
+            self.largest[key] = shape
+
+
+_SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
+_ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
+
+
+def _has_input(op: core.OpDesc, slot: str) -> bool:
+    return slot in op.input_names() and bool(op.input(slot))
+
+
+def _set_part_rows(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """Where the parts of a program begin and end is computed as it runs."""
+    if not _has_input(op, 'EndsTensor'):
+        return
+    source, result = op.input('Input')[0], op.output('Out')[0]
+    shape = sliced_shape(source, result, block.find_var_recursive(source.encode()).shape())
+    if shape is not None:
+        block.find_var_recursive(result.encode()).set_shape(shape)
+
+
+# Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
+_RNN_KEPT = {'LSTM': 6, 'GRU': 4}
+
+
+def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """The kernel sizes what it keeps for its gradient itself (2.6.2, CPU); shape inference knows nothing of it."""
+    kept = block.find_var_recursive(op.output('Out')[0].encode())
+    out = kept.shape()
+    layers = op.attr('num_layers')
+    reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
+    if reserve is not None and -1 not in out and not op.attr('is_test'):
+        rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
+        reserve.set_shape([rows, math.prod(out) * _item_bytes(kept) // _item_bytes(reserve)])
+
+
+def _set_median_index(op: core.OpDesc, block: core.BlockDesc) -> None:
+    """The kernel makes two places for each element (2.6.2, CPU); shape inference says that of a few."""
+    source = block.find_var_recursive(op.input('X')[0].encode()).shape()
+    index = block.find_var_recursive(op.output('MedianIndex')[0].encode())
+    if -1 not in source:
+        index.set_shape([2 * math.prod(source)])
+
+
+def _item_bytes(variable: core.VarDesc) -> int:
+    """What is declared for the reserve is bytes, but elements of the result's type are in it."""
+    return core.size_of_dtype(variable.dtype())
+
+
+def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],
+         small: Sequence[Tuple[int, Sequence[int]]]) -> Optional[Tuple[Size, ...]]:
+    """Each dim as a sum, or as a product, of symbols; None if one has no such form."""
+    if any(len(shape) != len(base) for shape in doubled.values()):
+        return None
+    dims = []
+    for i, at_base in enumerate(base):
+        column = {s: shape[i] for s, shape in doubled.items()}
+        dim = None if at_base < 0 else _sum(at_base, column) or _product(at_base, column)
+        if dim is None:
+            return None
+        for value, shape in small:
+            expected = dim.evaluate(dict.fromkeys(dim.dims, value))
+            if -1 not in shape and (len(shape) != len(base) or shape[i] != expected):
+                return None
+        dims.append(dim)
+    return tuple(dims)
+
+
+def _sum(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
+    """constant + sum of slope times symbol, if that is what the probes show."""
+    slopes = {s: Fraction(d - at_base, _PROBE) for s, d in doubled.items()}
+    constant = at_base - sum(slopes.values()) * _PROBE
+    if constant < 0 or any(slope < 0 for slope in slopes.values()):
+        return None
+    return Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}})
+
+
+def _product(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
+    """constant * symbol * symbol ..., if that is what the probes show."""
+    factors = sorted(s for s, d in doubled.items() if d == 2 * at_base)
+    if any(d != at_base for s, d in doubled.items() if s not in factors):
+        return None
+    coefficient = Fraction(at_base, _PROBE**len(factors))
+    return Size({tuple((s, 1) for s in factors): coefficient})

@@ -1,0 +1,250 @@
+"""Saved programs: what memory_optimize does to a program in memory, done to one in files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Dict, Optional, Tuple
+
+from paddle.base.proto import framework_pb2
+
+from transpiler import arguments
+from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
+from transpiler.backends.paddle2 import environment
+from transpiler.backends.paddle2.emitter import MARKS, emit
+from transpiler.backends.paddle2.importer import ImportedProgram, import_program, parse
+from transpiler.backends.paddle2.validation import check_emitted, check_names
+from transpiler.decision import Request, decide, sizes_of
+from transpiler.errors import InvalidArgumentError, MemoryBudgetError
+from transpiler.ir import RELEASE, Graph, Size
+from transpiler.passes.context import PassContext
+from transpiler.passes.schedule import schedule
+from transpiler.planning import OPTIMIZE, Plan, PlanOptions
+from transpiler.report import MemoryReport
+from transpiler.report.builder import build_report
+from transpiler.report.memory_report import human
+from transpiler.serving.enclosure import enclose, is_enclosed
+from transpiler.serving.files import SavedProgram, check_fetched
+from transpiler.serving.in_parts import run_in_parts
+from transpiler.serving.inputs import move_inputs
+from transpiler.serving.layouts import PARAMETERS
+from transpiler.serving.predictor import FusedProgram, fuse
+from transpiler.serving.probing import Probe
+from transpiler.serving.splitting import split
+from transpiler.serving.trial import try_import
+from transpiler.serving.writing import Contents
+
+_KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
+                '--release-inputs needs {} less.')
+_ALREADY = 'The program was written by an earlier optimize; it is unchanged.'
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How the predictor will be used. `release_inputs`: they are set before every run, so none needs to be kept.
+
+    `in_parts`: operators may run once for each part of the batch, where this machine gives the same bytes for it.
+    """
+
+    onednn: bool = True
+    release_inputs: bool = False
+    in_parts: bool = False
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """A new program, the parameter files that it needs in place of the old ones, and the story."""
+
+    serialized: bytes
+    plan: Plan
+    dims: Dict[str, int]
+    report: MemoryReport
+    replaced: Dict[str, Contents] = field(default_factory=dict)
+
+
+def optimize_saved(saved: SavedProgram,
+                   request: Request,
+                   options: PlanOptions,
+                   serving: Serving = Serving()) -> Optimized:
+    """Plans a saved program for the runtime that the request names; 'auto' is what the program is for.
+
+    Raises:
+        TranspilerError: bad arguments, a program that cannot be loaded, or a rewrite that was not proved equal.
+    """
+    environment.check_paddle()
+    runtime = _runtime(saved, request.runtime)
+    if serving.in_parts:
+        _check_in_parts(runtime, request)
+    if runtime == 'predictor':
+        return _for_predictor(saved, request, serving)
+    return _for_executor(saved, request, options)
+
+
+def check_budget(report: MemoryReport, budget: Optional[int]) -> None:
+    """Raises MemoryBudgetError if parameters and what a run may need together are more than `budget` bytes."""
+    needed = report.resting_bytes + report.sure_bytes
+    if budget is not None and needed > budget:
+        raise MemoryBudgetError(
+            f'no plan fits into {human(budget)}: the best needs {human(needed)} '
+            f'({human(report.resting_bytes)} of it parameters and state)')
+
+
+def _runtime(saved: SavedProgram, given: str) -> str:
+    if given == 'auto':
+        return 'predictor' if saved.for_inference else 'executor'
+    if given == 'executor' and saved.for_inference:
+        raise InvalidArgumentError(
+            f'{saved.path} is an inference program: predictors may load it, and their passes misread programs '
+            'that reuse names. Use --runtime predictor; the result runs in the executor too')
+    if given == 'predictor' and not saved.for_inference:
+        raise InvalidArgumentError(f'{saved.path} has no fetch operator, so no predictor can load '
+                                   'it. Use --runtime executor')
+    return given
+
+
+def _check_in_parts(runtime: str, request: Request) -> None:
+    if runtime != 'predictor':
+        raise InvalidArgumentError('--in-parts is for programs that a predictor loads; this one is '
+                                   'planned for the executor')
+    if request.batch_size is None:
+        raise InvalidArgumentError('--in-parts splits the batch, so it has to know how large that '
+                                   'mostly is: give --batch-size')
+
+
+def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
+    try_import(saved)
+    try:
+        decision = decide(parse(saved.serialized), {}, replace(request, runtime='executor'),
+                          OPTIMIZE, options, MARKS[0])
+    except MemoryBudgetError as error:
+        raise MemoryBudgetError(
+            f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
+            f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
+    emitted = decision.emitted
+    serialized = saved.serialized if emitted is None else emitted.message.SerializeToString()
+    return Optimized(serialized, decision.plan, decision.dims, decision.report)
+
+
+def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> Optimized:
+    started = time.perf_counter()
+    _check_names(saved, request)
+    if is_enclosed(saved.message):
+        return _unchanged(saved, request, started)
+    fused = fuse(saved, serving.onednn)
+    old = import_program(fused.message.SerializeToString())
+    _label(old.graph, _source_lines(import_program(saved.serialized)))
+    # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
+    symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
+    dims, assumed = sizes_of(old, symbols, request)
+    before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
+    given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
+    best = min((given, ordered), key=lambda e: e.after.peak_bytes)
+    moved = _enclosed(move_inputs(best.inner), old, dims)
+    saved_by_moving = best.after.peak_bytes - moved.after.peak_bytes
+    savings = [('freed after the last use', before.peak_bytes - given.after.peak_bytes),
+               ('schedule', given.after.peak_bytes - best.after.peak_bytes)]
+    note = ''
+    if serving.release_inputs:
+        best = moved
+        savings.append(('inputs given back', saved_by_moving))
+    elif saved_by_moving and not serving.in_parts:
+        note = _KEPT_INPUTS.format(human(saved_by_moving))
+    if serving.in_parts:
+        whole = best
+        best, note = _in_parts(whole, fused.parameters, saved, old, dims)
+        savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
+    plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings, served=True)
+    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
+                          time.perf_counter() - started, note, _regions(old, best.program))
+    # Paddle writes no file of no parameters, and does not load one.
+    replaced = {PARAMETERS: fused.parameters} if fused.parameters else {}
+    return Optimized(best.serialized, plan, dims, report, replaced)
+
+
+def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: ImportedProgram,
+              dims: Dict[str, int]) -> Tuple[_Enclosed, str]:
+    """The same with chains of operators in parts, and what the report says of that."""
+
+    def measure(message: framework_pb2.ProgramDesc) -> Tuple[ImportedProgram, Timeline]:
+        enclosed = _enclosed(message, old, dims)
+        return enclosed.program, enclosed.after
+
+    probe = Probe(FusedProgram(whole.inner, parameters), whole.program, saved, dims)
+    found = split(whole.inner, measure, probe)
+    return _enclosed(run_in_parts(whole.inner, found.chains), old, dims), str(found)
+
+
+def _check_names(saved: SavedProgram, request: Request) -> None:
+    """What is not fetched by the program itself may be gone after Paddle's passes."""
+    fetched = arguments.names_of('fetch_list', request.fetch_list)
+    check_names(parse(saved.serialized), fetched,
+                arguments.names_of('skip_opt_set', request.skip_opt_set), {})
+    check_fetched(saved, fetched)
+
+
+@dataclass(frozen=True)
+class _Enclosed:
+    """A program, and what becomes of it in a block of its own."""
+
+    inner: framework_pb2.ProgramDesc
+    serialized: bytes
+    program: ImportedProgram
+    after: Timeline
+
+
+def _enclosed(inner: framework_pb2.ProgramDesc, old: ImportedProgram, dims: Dict[str,
+                                                                                 int]) -> _Enclosed:
+    serialized = enclose(inner).SerializeToString()
+    program = import_program(serialized)
+    _label(program.graph, _source_lines(old))
+    _hand_over(program.graph)
+    after = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    return _Enclosed(inner, serialized, program, after)
+
+
+def _regions(old: ImportedProgram, new: ImportedProgram) -> Dict[int, int]:
+    """By region of a program, the one of the enclosed program that has its ops: blocks are shifted by one."""
+    found = new.block_regions
+    return {r: found[b + 1] for b, r in old.block_regions.items() if b + 1 in found}
+
+
+def _hand_over(graph: Graph) -> None:
+    """An input whose buffer is moved to another variable, and that is emptied then, has no memory of its own."""
+    emptied = {v for op in graph.ops if op.kind == RELEASE for v in op.writes()}
+    for value in (graph.values[v] for v in emptied):
+        if value.fed:
+            value.size = Size.of(0)
+
+
+def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
+    """The same ops in an order that needs less, proved equal. No name is shared: predictors may load the result."""
+    graph = schedule(program.graph.copy(), PassContext(RuntimeModel.COLLECTING, dims))
+    emitted = emit(program, graph)
+    check_emitted(program, emitted)
+    return emitted.message.SerializeToString()
+
+
+def _source_lines(program: ImportedProgram) -> Dict[str, str]:
+    """Source line by the name of what it made."""
+    graph = program.graph
+    return {graph.values[v].name: op.label for op in graph.walk() for v in op.writes() if op.label}
+
+
+def _label(graph: Graph, lines: Dict[str, str]) -> None:
+    """Paddle's passes drop the source line of an op; the names of its results lead back to it."""
+    for op in graph.ops:
+        found = [lines[n] for n in (graph.values[v].name for v in op.writes()) if n in lines]
+        if found and not op.regions:
+            op.label = found[0]
+
+
+def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
+    try_import(saved)
+    program = import_program(saved.serialized)
+    dims, assumed = sizes_of(program, program.symbols(), request)
+    timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    plan = Plan(program.graph, program.graph, timeline, timeline, served=True)
+    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
+                          time.perf_counter() - started, _ALREADY)
+    return Optimized(saved.serialized, plan, dims, report)
