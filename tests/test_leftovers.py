@@ -230,6 +230,42 @@ def test_release_memory_forgets_too_and_a_later_call_not_twice() -> None:
     assert_same_bytes(ran(plain, TRUE_MODE), ran(case, HOLDING[0]))
 
 
+def test_of_a_program_that_is_left_alone_the_report_says_what_goes_wrong() -> None:
+    """Nothing may be touched: Paddle's own gradients stay, and are wrong from some run on."""
+    case, plain = (case_of(a_result_without_use, TRIPS) for _ in range(2))
+    stale = _forgotten(emitted_of(plain)[1])
+    names = [v.name for v in case.main.list_vars()]
+    before = case.main.desc.serialize_to_string()
+    report = release_memory(case.main,
+                            fetch_list=list(case.fetch),
+                            skip_opt_set=names,
+                            runtime='retaining')
+    assert not report.changed and case.main.desc.serialize_to_string() == before
+    assert differs(ran(plain, TRUE_MODE), ran(case, Mode(False, 'sequential')))
+    assert 'collection on' in report.note and any(repr(name) in report.note for name in stale)
+    assert report.note in ' '.join(str(report).split())
+
+
+@pytest.mark.parametrize('runtime, network', [('collecting', a_result_without_use),
+                                              ('retaining', lambda h, outer, inner: h * 2.0)])
+def test_nothing_is_said_where_nothing_is_left(runtime: str, network: Any) -> None:
+    case = case_of(network, TRIPS)
+    names = [v.name for v in case.main.list_vars()]
+    report = memory_optimize(case.main,
+                             fetch_list=list(case.fetch),
+                             skip_opt_set=names,
+                             runtime=runtime)
+    assert 'run before' not in report.note
+
+
+def test_of_a_program_that_forgets_nothing_is_said() -> None:
+    case = case_of(a_result_without_use, TRIPS)
+    options = {'fetch_list': list(case.fetch), 'runtime': 'retaining'}
+    assert 'run before' not in memory_optimize(case.main, **options).note
+    again = memory_optimize(case.main, **options)
+    assert not again.changed and 'run before' not in again.note
+
+
 # ---------------------------------------------------------------------------------------------------
 # The verifier
 

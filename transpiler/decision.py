@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 from paddle.base.proto import framework_pb2
 
 from transpiler import arguments
+from transpiler.analysis.leftovers import not_forgotten
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2 import environment
 from transpiler.backends.paddle2.calibration import cached_cost_model
@@ -16,6 +17,7 @@ from transpiler.backends.paddle2.emitter import EmittedProgram, emit, is_marked
 from transpiler.backends.paddle2.importer import ImportedProgram, import_message
 from transpiler.backends.paddle2.validation import check_emitted, check_inputs, check_names, check_sizes
 from transpiler.errors import MemoryBudgetError, VerificationError
+from transpiler.plain import printable
 from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
@@ -24,6 +26,12 @@ _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
                   'unchanged.')
 
+# What Paddle itself computes wrong, and a plan would have mended.
+_STALE = (
+    'With collection off, gradients of loops may take what the run before left in {} for their own, and be wrong where trip '
+    'counts change from run to run. So they do in Paddle without a rewrite: run it with collection on.'
+)
+_NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
     'inputs.')
@@ -73,9 +81,16 @@ def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], reques
     options = replace(options, budget=budget, cost=cached_cost_model() or options.cost)
     done = is_marked(program, mark)
     proved = _proved(program, model, dims, options, () if done else sequences, mark)
-    note = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
+    said = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
+    note = ' '.join(filter(None, (said, _stale(proved.plan, model))))
     report = build_report(proved.plan, model, dims, assumed, time.perf_counter() - started, note)
     return Decision(proved.plan, dims, report, proved.emitted)
+
+
+def _stale(chosen: Plan, model: RuntimeModel) -> str:
+    names = not_forgotten(chosen.graph) if model is RuntimeModel.RETAINING else []
+    shown = ', '.join(map(repr, names[:_NAMED])) + (' and others' if len(names) > _NAMED else '')
+    return _STALE.format(printable(shown)) if names else ''
 
 
 def sizes_of(program: ImportedProgram, symbols: Iterable[str],

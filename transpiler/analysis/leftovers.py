@@ -26,6 +26,13 @@ def left_by_earlier_runs(graph: Graph) -> Dict[int, List[int]]:
     return {op: values for op, values in found.items() if values}
 
 
+def not_forgotten(graph: Graph) -> List[str]:
+    """Names of those of `left_by_earlier_runs` that no FORGET op empties, sorted."""
+    emptied = {v for op in graph.region_ops(0) if op.kind == FORGET for v in op.writes()}
+    left = {v for values in left_by_earlier_runs(graph).values() for v in values}
+    return sorted({graph.values[v].name for v in left - emptied})
+
+
 def _is_gradient(graph: Graph, op: Op) -> bool:
     if not op.regions:
         return False
