@@ -1,7 +1,9 @@
 """The table of whole scripts: it has what it must have, and a row that does not hold fails."""
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -89,3 +91,34 @@ def test_a_script_that_fails_fails_the_command(monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_no_script_has_is_said() -> None:
     result = CliRunner().invoke(command.main, ['nonsense'])
     assert result.exit_code == 1 and 'no script is called nonsense' in result.output
+
+
+def test_what_was_measured_before_is_not_measured_again(tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """But what failed is; the table has all, in the order of --list."""
+    figures, asked = tmp_path / 'figures.json', []
+    failed = Row('flow', 'cond', failure='not done after 5 s')
+    figures.write_text(json.dumps([asdict(failed), asdict(SOUND)]))
+
+    def measured(processes: Processes, group: str, name: str) -> Row:
+        asked.append(name)
+        return replace(SOUND, group=group, name=name)
+
+    monkeypatch.setattr(command, 'row', measured)
+    table_file = tmp_path / 'table.md'
+    options = ['--json', str(figures), '--resume', '--markdown', str(table_file)]
+    result = CliRunner().invoke(command.main, ['cond', 'sgd', 'assert', *options])
+    assert result.exit_code == 0, result.output
+    assert asked == ['cond', 'assert']
+    assert [each['name'] for each in json.loads(figures.read_text())] == ['sgd', 'cond', 'assert']
+    assert table_file.read_text() == markdown([
+        SOUND,
+        replace(SOUND, group='flow', name='cond'),
+        replace(SOUND, group='flow', name='assert')
+    ])
+
+
+def test_a_script_that_takes_too_long_is_a_failure() -> None:
+    hurried = Processes({'PYTHONHASHSEED': '0', **Spec('').environment()}, seconds=0)
+    with pytest.raises(ScriptError, match='sgd, untouched: not done after 0 s'):
+        hurried.measure('sgd', False)

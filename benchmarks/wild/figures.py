@@ -53,6 +53,13 @@ class Row:
     optimized: Optional[Outcome] = None
     failure: Optional[str] = None
 
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Row:
+        """The inverse of asdict, from JSON."""
+        outcomes = (
+            values[kind] and Outcome.from_dict(values[kind]) for kind in ('plain', 'optimized'))
+        return Row(values['group'], values['name'], *outcomes, failure=values['failure'])
+
     def ratios(self) -> List[float]:
         """Predicted over measured, by program."""
         assert self.optimized is not None

@@ -12,7 +12,7 @@ from typing import Mapping
 
 from benchmarks.wild.figures import Outcome
 
-SECONDS = 900  # of one measurement; most take some
+DEFAULT_SECONDS = 900  # of one measurement; most take some
 _PRELOADED = ['benchmarks.wild.child']
 
 
@@ -21,9 +21,10 @@ class ScriptError(RuntimeError):
 
 
 class Processes:
-    """Measures in processes of their own, with `environment` set before Paddle is imported."""
+    """Measures in processes of their own, each for `seconds` at most, with `environment` set before Paddle is imported."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], seconds: int = DEFAULT_SECONDS) -> None:
+        self._seconds = seconds
         os.environ.update(environment)
         self._context = multiprocessing.get_context('forkserver')
         self._context.set_forkserver_preload(_PRELOADED)
@@ -40,8 +41,8 @@ class Processes:
         process.start()
         sender.close()
         try:
-            if not receiver.poll(SECONDS):
-                raise ScriptError(f'{what}: not done after {SECONDS} s')
+            if not receiver.poll(self._seconds):
+                raise ScriptError(f'{what}: not done after {self._seconds} s')
             said = json.loads(receiver.recv_bytes())
         except EOFError as error:
             process.join()
