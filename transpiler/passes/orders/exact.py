@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.orders.problem import Order, Problem
-from transpiler.passes.orders.simulator import Simulator, peak_bytes, profile
+from transpiler.passes.orders.simulator import bytes_at_start, peak_bytes, profile
 
 SMALL = 18  # ops up to which a region is searched as a whole
 WINDOW = 14
@@ -41,7 +42,7 @@ def optimal_order(problem: Problem,
         None if there is no such order, or the search gave up.
     """
     search = _Search(problem, float('inf') if below is None else below)
-    levels: List[Dict[int, _State]] = [{0: _State(0, Simulator(problem).live, -1)}]
+    levels: List[Dict[int, _State]] = [{0: _State(0, bytes_at_start(problem), -1)}]
     for _ in range(len(problem)):
         levels.append(search.next_level(levels[-1]))
         if not levels[-1] or len(levels[-1]) > most_states:
@@ -115,25 +116,14 @@ class _Search:
 
     def _cost(self, op: int, done: int) -> Tuple[int, int]:
         """As `Simulator.cost`, after the ops of `done`."""
-        problem = self._problem
-        here = 1 << op
-        starts = ends = 0
-        born, dying = set(), set()
-        for cell in problem.touches[op]:
-            users = self._users[cell]
-            if not problem.from_start[cell] and not users & done:
-                starts += problem.sizes[cell]
-                born.add(cell)
-            if users & ~done == here:
-                dying.add(cell)
-                ends += 0 if problem.to_end[cell] else problem.sizes[cell]
-        for source, target in problem.pairs[op]:
-            if source in dying and target in born:
-                starts, ends = starts - problem.sizes[target], ends - problem.sizes[target]
-                dying.discard(source)
-                born.discard(target)
+        problem, users, here = self._problem, self._users, 1 << op
+        born = [c for c in problem.touches[op] if not problem.from_start[c] and not users[c] & done]
+        dying = [
+            c for c in problem.touches[op] if not problem.to_end[c] and users[c] & ~done == here
+        ]
+        allocated, freed = turnover(problem.sizes, born, dying, problem.pairs[op])
         kept = problem.leaves[op] - problem.collects[op]
-        return starts + problem.transient[op], starts - ends + kept
+        return allocated + problem.transient[op], allocated - freed + kept
 
 
 def _walk_back(levels: List[Dict[int, _State]]) -> Order:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
+import numpy as np
+
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.dependences import dependences, successors
 from transpiler.analysis.timeline import Timeline
@@ -53,6 +55,12 @@ class Problem:
         if name not in self._known:
             self._known[name] = make()
         return self._known[name]
+
+    def arrays(self) -> Tuple[np.ndarray, ...]:
+        """Sizes, from start, to end; and by op what it needs while it runs, and what it leaves behind."""
+        left = np.array(self.leaves, float) - np.array(self.collects, float)
+        return (np.array(self.sizes), np.array(self.from_start, bool), np.array(self.to_end, bool),
+                np.array(self.transient, float), left)
 
     def renumbered(self, order: Sequence[int]) -> Problem:
         """The same problem with `order` as the given one."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import FrozenSet, Iterable, List, Optional, Set, Tuple
+from typing import Collection, FrozenSet, List, Optional, Set, Tuple
 
+from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step
 from transpiler.passes.remat.turns import NEVER, Turns
@@ -89,7 +90,7 @@ class _Simulation:
         kept = [c for c in dying if self._stays[c]] if dying else ()
         if kept:
             dying = [c for c in dying if c not in kept]
-            needed += self._shared(at, turns.dying[at], born) - self._shared(at, dying, born)
+            needed = self._allocated(at, born, dying) + memory.transient[at]
         if self._live + needed > self._how.limit:
             self._make_room(needed)
         if self._live + needed > self._highest:
@@ -118,9 +119,8 @@ class _Simulation:
             else:
                 heapq.heappush(candidates, (rate, cell))
 
-    def _shared(self, op: int, dying: Iterable[int], born: Iterable[int]) -> int:
-        pairs = self._problem.memory.pairs[op]
-        return sum(self._sizes[b] for a, b in pairs if a in dying and b in born) if pairs else 0
+    def _allocated(self, op: int, born: Collection[int], dying: Collection[int]) -> int:
+        return turnover(self._sizes, born, dying, self._problem.memory.pairs[op])[0]
 
     def _forget(self, cell: int) -> None:
         if self._current[cell] >= 0:
@@ -263,9 +263,7 @@ class _Simulation:
         made = [c for c in self._problem.results[op] if self._current[c] < 0 and self._wanted(c)]
         ending = {c for c in operands if self._pending[c] == 1 and self._ends(c)}
         spare = sum(self._sizes[c] for c in self._problem.results[op] if c not in made)
-        shared = self._shared(op, ending, made)
-        needed = sum(self._sizes[c] for c in made) - shared
-        needed += spare + self._problem.scratch[op]
+        needed = self._allocated(op, made, ending) + spare + self._problem.scratch[op]
         if self._live + needed > self._how.limit:
             self._make_room(needed)
         self._highest = max(self._highest, self._live + needed)

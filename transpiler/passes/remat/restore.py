@@ -11,11 +11,12 @@ from typing import Dict, List, Set
 
 import numpy
 
+from transpiler.analysis.memory_profile import MemoryProfile
 from transpiler.passes.remat.problem import RematProblem
-from transpiler.passes.remat.steps import Profile, RematPlan, Step, profile
+from transpiler.passes.remat.steps import RematPlan, Step, profile
 
 
-def restore(problem: RematProblem, plan: RematPlan, seen: Profile) -> RematPlan:
+def restore(problem: RematProblem, plan: RematPlan, seen: MemoryProfile) -> RematPlan:
     """A plan of no higher peak than that of `plan` with fewer clones, or `plan`. `seen` is its profile."""
     found = _Restorer(problem, plan, seen).run()
     return found if found is plan or profile(problem, found).peak <= seen.peak else plan
@@ -23,7 +24,7 @@ def restore(problem: RematProblem, plan: RematPlan, seen: Profile) -> RematPlan:
 
 class _Restorer:
 
-    def __init__(self, problem: RematProblem, plan: RematPlan, seen: Profile) -> None:
+    def __init__(self, problem: RematProblem, plan: RematPlan, seen: MemoryProfile) -> None:
         self._problem = problem
         self._plan = plan
         self._limit = seen.peak

@@ -1,13 +1,14 @@
-"""A rematerialization plan as data, and the judge of plans: bytes at each step, as the Timeline counts them."""
+"""A rematerialization plan as data, and the bytes at each of its steps."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Set, Tuple
+from typing import Iterable, List, Tuple
 
 import numpy
 
+from transpiler.analysis.memory_profile import MemoryProfile, Touches, memory_profile
+from transpiler.passes.orders.problem import Problem
 from transpiler.passes.remat.problem import RematProblem
 
 
@@ -34,114 +35,51 @@ class RematPlan:
         return sum(step.clone for step in self.steps)
 
 
-@dataclass
-class Profile:
-    """Bytes while each step runs, the first and the last step of each instance, and who took over whose allocation.
-
-    `heir[i]` is the instance that took over that of i, -1 if none did.
-    """
-
-    bytes: numpy.ndarray
-    first: List[int]
-    last: List[int]
-    heir: Dict[int, int]
-
-    @property
-    def peak(self) -> int:
-        return int(self.bytes.max()) if len(self.bytes) else 0
-
-
 def untouched(problem: RematProblem) -> RematPlan:
     """The plan that computes nothing again."""
     steps = [Step(op, False, cells, ()) for op, cells in enumerate(problem.memory.touches)]
     return RematPlan(steps, list(range(len(problem.cells))))
 
 
-def profile(problem: RematProblem, plan: RematPlan) -> Profile:
-    """Runs `plan` and counts. O(steps + touches)."""
-    runs = _Runs(problem, plan)
-    first, last = runs.spans()
-    heir = runs.heirs(first, last)
-    sizes = numpy.array(problem.memory.sizes, float)[plan.cell_of]
-    starts, ends = sizes.copy(), sizes
-    starts[list(heir.values())] = 0
-    ends[list(heir)] = 0
-    count, lives = len(plan.steps), first >= 0
-    before = numpy.bincount(first[lives], starts[lives], count)
-    after = numpy.bincount(last[lives], ends[lives], count)
-    during = numpy.array(problem.memory.transient, float)[runs.ops]
-    during[runs.clones] = numpy.array(problem.scratch, float)[runs.ops[runs.clones]]
-    left = numpy.array(problem.memory.leaves, float) - problem.memory.collects
-    after -= numpy.where(runs.clones, 0.0, left[runs.ops])
-    live = numpy.cumsum(before) - numpy.cumsum(after) + after
-    return Profile(live + during, first.tolist(), last.tolist(), heir)
+def profile(problem: RematProblem, plan: RematPlan) -> MemoryProfile:
+    """Runs `plan` and counts, by instance. O(steps + touches)."""
+    memory, cells = problem.memory, len(problem.cells)
+    ops = numpy.array([step.op for step in plan.steps], numpy.int64)
+    clones = numpy.array([step.clone for step in plan.steps], bool)
+    touches = Touches([step.reads + step.writes for step in plan.steps])
+    cell_of = numpy.array(plan.cell_of, numpy.int64)
+    during = numpy.array(memory.transient, float)[ops]
+    during[clones] = numpy.array(problem.scratch, float)[ops[clones]]
+    left = (numpy.array(memory.leaves, float) - memory.collects)[ops]
+    from_start, to_end = numpy.zeros((2, len(cell_of)), bool)
+    from_start[:cells], to_end[:cells] = memory.from_start, memory.to_end
+    return memory_profile(touches,
+                          numpy.array(memory.sizes)[cell_of], from_start, to_end,
+                          _pairs(memory, ops, touches, cell_of), during,
+                          numpy.where(clones, 0.0, left))
 
 
-class _Runs:
-    """A plan as arrays: the op of each step, and an entry for each instance of each step."""
+def _pairs(memory: Problem, ops: numpy.ndarray, touches: Touches,
+           cell_of: numpy.ndarray) -> Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    """(step, source, target): the instances that each step has of the pairs of its op."""
+    counts = numpy.fromiter(map(len, memory.pairs), numpy.int64, len(memory.pairs))[ops]
+    steps = numpy.repeat(numpy.arange(len(ops)), counts)
+    wanted = [pair for op in ops[counts > 0].tolist() for pair in memory.pairs[op]]
+    sources, targets = numpy.array(wanted, numpy.int64).reshape(-1, 2).T
+    among = counts[touches.step] > 0
+    instances = touches.cell[among]
+    keys = touches.step[among] * len(cell_of) + cell_of[instances]
+    order = numpy.argsort(keys)
+    keys, instances = numpy.append(keys[order], -1), numpy.append(instances[order], -1)
 
-    def __init__(self, problem: RematProblem, plan: RematPlan) -> None:
-        self._problem = problem
-        self._plan = plan
-        steps = plan.steps
-        self.ops = numpy.array([step.op for step in steps], numpy.int64)
-        self.clones = numpy.array([step.clone for step in steps], bool)
-        instances = [step.reads + step.writes for step in steps]
-        self._cell_of = numpy.array(plan.cell_of, numpy.int64)
-        self._instance = numpy.fromiter(itertools.chain.from_iterable(instances), numpy.int64)
-        lengths = numpy.array(list(map(len, instances)), numpy.int64)
-        self._step = numpy.repeat(numpy.arange(len(steps)), lengths)
-        place = numpy.arange(len(self._step)) - numpy.repeat(
-            numpy.cumsum(lengths) - lengths, lengths)
-        self._read = place < numpy.array([len(step.reads) for step in steps])[self._step]
+    def instance(cells: numpy.ndarray) -> numpy.ndarray:
+        key = steps * len(cell_of) + cells
+        found = numpy.searchsorted(keys[:-1], key)
+        return numpy.where(keys[found] == key, instances[found], -1)
 
-    def spans(self) -> Tuple[numpy.ndarray, numpy.ndarray]:
-        """First and last step of each instance, -1 if there is none."""
-        first = numpy.full(len(self._plan.cell_of), -1)
-        last = first.copy()
-        # Of equal indices numpy keeps the last assignment.
-        first[self._instance[::-1]] = self._step[::-1]
-        last[self._instance] = self._step
-        memory, cells = self._problem.memory, len(self._problem.cells)
-        from_start = numpy.flatnonzero(memory.from_start)
-        first[from_start] = 0
-        last[from_start] = numpy.maximum(last[from_start], 0)
-        to_end = numpy.array(memory.to_end, bool) & (first[:cells] >= 0)
-        last[numpy.flatnonzero(to_end)] = len(self._plan.steps) - 1
-        return first, last
-
-    def heirs(self, first: numpy.ndarray, last: numpy.ndarray) -> Dict[int, int]:
-        """Who takes over whose allocation: an instance that is born where the other one dies."""
-        pairs = self._problem.memory.pairs
-        counts = numpy.array(list(map(len, pairs)))[self.ops]
-        steps = numpy.flatnonzero(counts)
-        wanted = [pair for op in self.ops[steps].tolist() for pair in pairs[op]]
-        if not wanted:
-            return {}
-        at = numpy.repeat(steps, counts[steps])
-        sources, targets = numpy.array(wanted).T
-        dying = self._find(at, sources, (self._step == last[self._instance]) & self._read)
-        born = self._find(at, targets, self._step == first[self._instance])
-        both = (dying >= 0) & (born >= 0)
-        heir: Dict[int, int] = {}
-        taken: Set[int] = set()
-        for a, b in zip(dying[both].tolist(), born[both].tolist()):
-            if a not in heir and b not in taken:
-                heir[a] = b
-                taken.add(b)
-        return heir
-
-    def _find(self, steps: numpy.ndarray, cells: numpy.ndarray,
-              among: numpy.ndarray) -> numpy.ndarray:
-        """The instance of each of `cells` at the step beside it, looked for `among` some entries; -1 if there is none."""
-        count = len(self._problem.cells)
-        instances = self._instance[among]
-        keys = self._step[among] * count + self._cell_of[instances]
-        order = numpy.argsort(keys)
-        keys, instances = numpy.append(keys[order], -1), numpy.append(instances[order], -1)
-        wanted = steps * count + cells
-        found = numpy.searchsorted(keys[:-1], wanted)
-        return numpy.where(keys[found] == wanted, instances[found], -1)
+    sources, targets = instance(sources), instance(targets)
+    both = (sources >= 0) & (targets >= 0)
+    return steps[both], sources[both], targets[both]
 
 
 def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import operator
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
 import numpy
 
+from transpiler.analysis.memory_profile import turnover
+from transpiler.passes.orders.simulator import bytes_at_start
 from transpiler.passes.remat.problem import RematProblem
 from transpiler.passes.remat.steps import Step, untouched
 
@@ -99,21 +102,14 @@ class Turns:
     def _find_levels(self) -> None:
         """Bytes at each op, all that it needs included, and those that are there before it."""
         memory = self._problem.memory
-        sizes = memory.sizes
-        self.needed: List[int] = []
-        self._levels: List[int] = []
-        self._lives: List[int] = []
-        live = sum(size for size, there in zip(sizes, memory.from_start) if there)
-        for at, (born, dying) in enumerate(zip(self.born, self.dying)):
-            made = sum([sizes[c] for c in born])
-            needed = made + memory.transient[at]
-            if memory.pairs[at]:
-                needed -= sum(sizes[b] for a, b in memory.pairs[at] if a in dying and b in born)
-            self.needed.append(needed)
-            self._lives.append(live)
-            self._levels.append(live + needed)
-            live += made + memory.leaves[at] - memory.collects[at] - sum([sizes[c] for c in dying])
-        self._lives.append(live)
+        turned = [
+            turnover(memory.sizes, *cells) for cells in zip(self.born, self.dying, memory.pairs)
+        ]
+        left = map(operator.sub, memory.leaves, memory.collects)
+        added = [made - freed + kept for (made, freed), kept in zip(turned, left)]
+        self.needed = [made + during for (made, _), during in zip(turned, memory.transient)]
+        self._lives = list(itertools.accumulate(added, initial=bytes_at_start(memory)))
+        self._levels = list(map(operator.add, self._lives, self.needed))
         self._highest = list(itertools.accumulate(self._levels, max))
 
     def start(self, limit: float) -> Start:
