@@ -35,6 +35,9 @@ class Alternatives:
         if self._by_region or choosing:
             self._find_storages(positions, len(groups))
 
+    def __bool__(self) -> bool:
+        return bool(self._by_region or self._by_storage)
+
     def of_scopes(self, region: Region) -> Optional[Place]:
         """The place of a branch, and of what it leaves behind, in the region around it."""
         return self._by_region.get(region.id)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.arrays import array_parts
+from transpiler.analysis.in_place import InPlace
+from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import HANDS_ON, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
@@ -43,7 +45,6 @@ class Lifetimes:
         """`sharing` are the regions in which the runtime works in place."""
         self._graph = graph
         self.model = model
-        self._sharing = sharing
         self.positions = Positions(graph)
         self.position = self.positions.of
         self._sizes = _storage_sizes(graph)
@@ -51,7 +52,8 @@ class Lifetimes:
                              for v in graph.values
                              if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
-        self._aliased = _aliased_storages(graph)
+        self.in_place = InPlace(graph, None if model is RuntimeModel.IDEAL else sharing,
+                                self._sizes.get)
         self._emptied = _emptied_arrays(graph)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
@@ -194,70 +196,31 @@ class Lifetimes:
             lifetime.last = max(lifetime.last, end)
 
     def _share_in_place(self, regions: Sequence[Region]) -> None:
-        """Merges the lifetimes that one allocation serves, because an op works in place.
-
-        Paddle's executor does so in the main block, for a result whose name is new at the op and an operand
-        whose name is not used again (`buffer_shared_inplace_pass`); in inner blocks it does not.
-        """
+        """Merges the lifetimes that one allocation serves, because an op works in place."""
         for region in regions:
-            if self._shares_in(region.id) or self._has_share_ops(region):
-                self._share_in_region(region.ops, self.by_region[region.id])
+            root: Dict[int, int] = {}
+            for op in map(self._graph.ops.__getitem__, region.ops):
+                pairs = tuple(self.in_place.pairs(op))
+                if pairs:
+                    self._share_at(op, pairs, self.by_region[region.id], root)
 
-    def _share_in_region(self, ops: Iterable[int], lifetimes: RegionLifetimes) -> None:
-        root: Dict[int, int] = {}
-        taken = set()
-        for op in map(self._graph.ops.__getitem__, ops):
-            if not op.facts.in_place and op.kind not in HANDS_ON:
-                continue
-            for source, target in self.in_place_pairs(op, lifetimes, root):
-                if target in taken:
-                    continue
-                taken.add(target)
-                first, second = lifetimes[source], lifetimes.pop(target)
-                first.last = max(first.last, second.last)
-                first.kept = first.kept or second.kept
-                first.storages += (target,)
-                root[target] = source
-                self.shared.append((op.id, first.storages[-2], target))
-
-    def in_place_pairs(self, op: Op, lifetimes: RegionLifetimes,
-                       root: Dict[int, int]) -> Iterator[Tuple[int, int]]:
-        """(storage given up by an operand, storage taken over by a result), for each that may."""
-        at = self.position[op.id]
-        if op.kind in HANDS_ON:
-            pairs = zip(op.operands, op.results)
-            storages = ([self._graph.values[v].storage for v in pair] for pair in pairs)
-            yield from ((_root(root, a), b)
-                        for a, b in storages
-                        if b in lifetimes and _root(root, a) in lifetimes)
-        if not self._shares_in(op.region):
-            return
-        for i, j in op.facts.in_place:
-            source, target = op.operands[i], op.results[j]
-            if source < 0 or target < 0 or op.operands.count(source) > 1:
-                continue
-            source, target = (self._graph.values[v].storage for v in (source, target))
-            owner = _root(root, source)
-            if owner == target or owner not in lifetimes or target not in lifetimes:
-                continue
-            if self._graph.values[target].kind is not ValueKind.DENSE:
-                continue
-            dying, born = lifetimes[owner], lifetimes[target]
-            is_last_holder = dying.storages[-1] == source
-            if (is_last_holder and dying.last == at and born.first == at and not dying.kept and
-                    born.size == dying.size and not self._protected(source) and
-                    not self._protected(target)):
-                yield owner, target
-
-    def _shares_in(self, region: int) -> bool:
-        return self.model is RuntimeModel.IDEAL or region in self._sharing
-
-    def _has_share_ops(self, region: Region) -> bool:
-        return any(op.kind in HANDS_ON for op in self._graph.region_ops(region.id))
-
-    def _protected(self, storage: int) -> bool:
-        value = self._graph.values[storage]
-        return value.fed or value.fetched or value.persistable or storage in self._aliased
+    def _share_at(self, op: Op, pairs: Sequence[Pair], lifetimes: RegionLifetimes,
+                  root: Dict[int, int]) -> None:
+        at, anyway = self.position[op.id], op.kind in HANDS_ON
+        owners = {source: lifetimes.get(_root(root, source)) for source, _ in pairs}
+        dying = {s for s, owner in owners.items() if owner and (anyway or _ends(owner, s, at))}
+        born = {
+            target for source, target in pairs
+            if target in lifetimes and lifetimes[target] is not owners[source] and
+            (anyway or lifetimes[target].first == at)
+        }
+        for source, target in taken_over(pairs, dying, born):
+            first, second = owners[source], lifetimes.pop(target)
+            first.last = max(first.last, second.last)
+            first.kept = first.kept or second.kept
+            first.storages += (target,)
+            root[target] = _root(root, source)
+            self.shared.append((op.id, first.storages[-2], target))
 
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
         """And in the main region from the start: what a run left there is what the next begins with."""
@@ -275,10 +238,9 @@ class Lifetimes:
                 lifetime.kept = lifetime.kept or region.keeps_scopes
 
 
-def _aliased_storages(graph: Graph) -> FrozenSet[int]:
-    """Storages that an op of the program itself puts under two names: the executor leaves them alone."""
-    named = (v for op in graph.ops if op.facts.aliases for v in op.operands + op.results)
-    return frozenset(graph.values[v].storage for v in named if v >= 0)
+def _ends(lifetime: Lifetime, storage: int, at: int) -> bool:
+    """Whether `storage` is the last to hold its memory, and gives it up at this position."""
+    return lifetime.storages[-1] == storage and lifetime.last == at and not lifetime.kept
 
 
 def _emptied_arrays(graph: Graph) -> Dict[int, int]:

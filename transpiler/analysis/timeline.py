@@ -240,9 +240,17 @@ class Timeline:
                 yield _Entry(inner, found)
             after.apply(at, live)
 
-    def peak_within(self, region: int, ops: Sequence[int]) -> int:
-        """The most that exists while `region` runs, if its ops stood in the order of `ops`: what runs inside them, and around
-        it, stays as it is."""
+    def counts_as_cells(self, region: int) -> bool:
+        """Whether what a region needs is that of its cells and ops: no branch there excludes another, and it makes nothing for
+        the region around it that is there only from some op of it on."""
+        return not self._alternatives and not self._arrivals(self._graph.regions[region])
+
+    def rise_within(self,
+                    region: int,
+                    ops: Sequence[int],
+                    rises: Optional[Mapping[int, int]] = None) -> int:
+        """The most that is added while `region` runs, if its ops stood in the order of `ops`: what runs inside them, and around
+        it, stays as it is. `rises` is the same of the regions inside, where it is not what it was."""
         regions = list(self._graph.regions)
         regions[region] = replace(regions[region], ops=list(ops))
         other = copy.copy(self)
@@ -250,10 +258,16 @@ class Timeline:
         other.lifetimes = self.lifetimes.reordered(other._graph, region)
         other._left = {}
         other._arriving = {}
-        base = self._bases[region]
-        return max(step.bytes if isinstance(step, Point) else step.base +
-                   self._peaks[step.region.id] - self._bases[step.region.id]
-                   for step in other._steps(regions[region], base, late=None))
+        inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
+        inner.update(rises or {})
+        steps = other._steps(regions[region], 0, late=None)
+        return max((step.bytes if isinstance(step, Point) else step.base + inner[step.region.id]
+                    for step in steps),
+                   default=0)
+
+    def peak_within(self, region: int, ops: Sequence[int]) -> int:
+        """The most that exists while `region` runs in that order."""
+        return self._bases[region] + self.rise_within(region, ops)
 
     def _handed_out(self, op: Op) -> Iterator[Resident]:
         """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of

@@ -11,6 +11,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.runtime import RuntimeModel
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.exact import improve_windows, optimal_if_small
@@ -62,13 +63,13 @@ def _least_bytes(problem: Problem) -> int:
 
 def _better(problem: Problem, best: Choice, order: Order, name: str, judge: Judge,
             judged: Set[Tuple[int, ...]]) -> Choice:
-    """`best`, or `order` if it needs less. No judge finds less than what is alive at one time."""
+    """`best`, or `order` if it needs less. Storages need no less than what is alive at one time, which is found out faster."""
     if tuple(order) in judged:
         return best
     judged.add(tuple(order))
-    peak = peak_bytes(problem, order)
-    if judge is not peak_bytes and peak < best.peak:
-        peak = judge(problem, order)
+    if judge is storage_bytes and peak_bytes(problem, order) >= best.peak:
+        return best
+    peak = judge(problem, order)
     return Choice(order, name, peak) if peak < best.peak else best
 
 
@@ -82,10 +83,9 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
     peaks: Dict[int, int] = {}
     accesses = Accesses(graph)
     for region in _inner_first(graph):
-        holds = context.model is RuntimeModel.RETAINING and region != 0
-        judge = storage_bytes if holds else peak_bytes
         problem = _problem(graph, context, region, peaks, accesses)
         given = graph.regions[region].ops
+        judge = _judge(context, context.collecting(graph), region, given, peaks)
         peaks[region] = judge(problem, range(len(given)))
         choice = best_order(problem, judge=judge)
         if choice.peak < peaks[region] * _WORTH_IT:
@@ -93,6 +93,16 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
             peaks[region] = judge(problem, order)
             graph.regions[region].ops = [given[i] for i in order]
     return graph
+
+
+def _judge(context: PassContext, timeline: Timeline, region: int, given: Sequence[int],
+           inner_peaks: Mapping[int, int]) -> Judge:
+    """The cells of a problem know nothing of branches that exclude each other: there the timeline itself is asked."""
+    if context.model is RuntimeModel.RETAINING and region != 0:
+        return storage_bytes
+    if timeline.counts_as_cells(region):
+        return peak_bytes
+    return lambda _, order: timeline.rise_within(region, [given[i] for i in order], inner_peaks)
 
 
 def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:

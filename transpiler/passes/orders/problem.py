@@ -9,6 +9,7 @@ import numpy as np
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.dependences import dependences, successors
+from transpiler.analysis.memory_profile import Pair
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, RegionKind
 
@@ -32,7 +33,7 @@ class Problem:
     sizes: List[int]
     from_start: List[bool]
     to_end: List[bool]
-    pairs: List[Tuple[Tuple[int, int], ...]]
+    pairs: List[Tuple[Pair, ...]]
     transient: List[int]
     leaves: List[int]
     collects: List[int]
@@ -204,23 +205,11 @@ class _Builder:
             self._from_start[cell] = self._from_start[cell] or from_start
             self._to_end[cell] = True
 
-    def _pairs(self, op: Op) -> Iterator[Tuple[int, int]]:
-        if self._region.id != 0:
-            return
-        for i, j in op.facts.in_place:
-            if op.operands[i] < 0 or op.results[j] < 0 or op.operands.count(op.operands[i]) > 1:
-                continue
-            source, target = (
-                self._graph.values[v].storage for v in (op.operands[i], op.results[j]))
+    def _pairs(self, op: Op) -> Iterator[Pair]:
+        for source, target in self._timeline.lifetimes.in_place.pairs(op):
             a, b = self._cell.get(source, -1), self._cell.get(target, -1)
-            if (a >= 0 and b >= 0 and a != b and self._sizes[a] == self._sizes[b] and
-                    not self._to_end[a] and not self._protected(source) and
-                    not self._protected(target)):
+            if a >= 0 and b >= 0 and not self._to_end[a]:
                 yield a, b
-
-    def _protected(self, storage: int) -> bool:
-        value = self._graph.values[storage]
-        return value.fed or value.fetched or value.persistable
 
     def _kept_bytes(self, region: int) -> int:
         return self._timeline.evaluate(self._timeline.kept_per_trip(region))

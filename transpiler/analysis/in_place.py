@@ -1,0 +1,56 @@
+"""Where a runtime lets a result take over the buffer of an operand by itself: the rule that stands for all who count."""
+
+from __future__ import annotations
+
+from typing import Callable, FrozenSet, Iterator, Optional
+
+from transpiler.analysis.memory_profile import Pair
+from transpiler.ir import HANDS_ON, Graph, Op, Size, ValueKind
+
+
+class InPlace:
+    """Pairs of storages that ops may work in place on.
+
+    Args:
+        graph: the program.
+        sharing: regions in which the runtime works in place; None for all. Paddle's executor does so in the main block
+            (`buffer_shared_inplace_pass`). What an op hands on by itself, it hands on anywhere.
+        size_of: bytes of a storage; None if it is not counted.
+    """
+
+    def __init__(self, graph: Graph, sharing: Optional[FrozenSet[int]],
+                 size_of: Callable[[int], Optional[Size]]) -> None:
+        self._graph = graph
+        self._sharing = sharing
+        self._size_of = size_of
+        self._aliased = _aliased_storages(graph)
+
+    def pairs(self, op: Op) -> Iterator[Pair]:
+        """(storage of an operand, storage of a result) that share one buffer at `op`, if the operand is used for the last
+        time there and the result for the first."""
+        storage = lambda v: self._graph.values[v].storage
+        if op.kind in HANDS_ON:
+            yield from ((storage(a), storage(b)) for a, b in zip(op.operands, op.results))
+        elif op.facts.in_place and (self._sharing is None or op.region in self._sharing):
+            for i, j in op.facts.in_place:
+                source, target = op.operands[i], op.results[j]
+                if source < 0 or target < 0 or op.operands.count(source) > 1:
+                    continue
+                if self._may_share(storage(source), storage(target)):
+                    yield storage(source), storage(target)
+
+    def _may_share(self, source: int, target: int) -> bool:
+        size = self._size_of(source)
+        return (source != target and size is not None and self._size_of(target) == size and
+                self._graph.values[target].kind is ValueKind.DENSE and
+                not self._protected(source) and not self._protected(target))
+
+    def _protected(self, storage: int) -> bool:
+        value = self._graph.values[storage]
+        return value.fed or value.fetched or value.persistable or storage in self._aliased
+
+
+def _aliased_storages(graph: Graph) -> FrozenSet[int]:
+    """Storages that an op of the program itself puts under two names: the executor leaves them alone."""
+    named = (v for op in graph.ops if op.facts.aliases for v in op.operands + op.results)
+    return frozenset(graph.values[v].storage for v in named if v >= 0)
