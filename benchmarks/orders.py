@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Tuple
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, OpFacts, RegionKind, Size
 from transpiler.passes.orders.exact import optimal_order
@@ -19,6 +18,7 @@ from transpiler.passes.orders.problem import Problem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.schedule import best_order
 from transpiler.planning import plan
+from transpiler.runtime import COLLECTING
 
 MOST_OPS = 16
 SIZES = (1, 1, 2, 4, 16)
@@ -105,7 +105,7 @@ class Score:
 
 
 def problem_of(graph: Graph) -> Problem:
-    return region_problem(graph, 0, Timeline(graph, RuntimeModel.COLLECTING, {}), {})
+    return region_problem(graph, 0, Timeline(graph, COLLECTING, {}), {})
 
 
 def compare(kind: str, graphs: int) -> Dict[str, Score]:
@@ -141,7 +141,7 @@ def time_planning(ops: int) -> None:
     """All passes on a training graph of about `ops` ops."""
     graph = training(random.Random(0), ops)
     started = time.perf_counter()
-    decided = plan(graph, RuntimeModel.COLLECTING, {})
+    decided = plan(graph, COLLECTING, {})
     taken = time.perf_counter() - started
     print(f'{len(graph.ops)} ops planned in {taken:.1f} s: '
           f'{decided.before.peak_bytes} to {decided.after.peak_bytes} bytes')

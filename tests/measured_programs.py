@@ -17,7 +17,7 @@ from paddle.base import core  # noqa: E402
 from benchmarks.measure import Peaks  # noqa: E402
 from tests.harness import Case, Mode, executor_mode, fingerprint, new_programs  # noqa: E402
 from tests.scenarios.common import data, fc, floats, random_feed, train  # noqa: E402
-from transpiler.analysis.runtime import RuntimeModel  # noqa: E402
+from transpiler.runtime import COLLECTING, RETAINING  # noqa: E402
 from transpiler.analysis.timeline import Timeline  # noqa: E402
 from transpiler.backends.paddle2.importer import import_program  # noqa: E402
 
@@ -102,7 +102,7 @@ PROGRAMS: Dict[str, Callable[[], Case]] = {
 
 def predicted(case: Case, collect: bool) -> int:
     program = import_program(fingerprint(case.main), case.fetch)
-    model = RuntimeModel.COLLECTING if collect else RuntimeModel.RETAINING
+    model = COLLECTING if collect else RETAINING
     return Timeline(program.graph, model, dict.fromkeys(program.symbols(), TRIPS)).peak_bytes
 
 

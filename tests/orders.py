@@ -7,10 +7,10 @@ from typing import Iterator, List, Tuple
 
 from tests.graphs import Draft
 from transpiler.analysis.dependences import dependences
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.orders.problem import Order, Problem, region_problem
+from transpiler.runtime import COLLECTING
 
 
 def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
@@ -32,7 +32,7 @@ def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
 
 
 def problem_of(graph: Graph, region: int = 0, **dims: int) -> Problem:
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, dims)
+    timeline = Timeline(graph, COLLECTING, dims)
     return region_problem(graph, region, timeline, {r.id: 0 for r in graph.regions})
 
 

@@ -20,8 +20,8 @@ FLOW: Dict[str, FrozenSet[str]] = {
     'verify': frozenset({'ir', 'analysis'}),
     'report': frozenset({'ir', 'analysis', 'passes', 'planning'}),
 }
-KNOW_NOTHING = frozenset({'errors', 'plain'})
-CORE = ('ir', 'analysis', 'passes', 'planning', 'verify')
+KNOW_NOTHING = frozenset({'errors', 'plain', 'runtime'})
+CORE = ('ir', 'runtime', 'analysis', 'passes', 'planning', 'verify')
 
 
 def files_of(part: str) -> List[Path]:

@@ -8,10 +8,10 @@ from paddle.base.executor import _apply_inplace_addto_pass
 
 from benchmarks.programs import build, small_options
 from transpiler.analysis.lifetimes import Lifetimes
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
+from transpiler.runtime import COLLECTING
 
 PROGRAMS = ('resnet18', 'mobilenet_v2', 'densenet121', 'transformer', 'bert', 'lstm', 'gru',
             'fc_chain', 'wide', 'loop', 'nested_loops', 'cond_in_loop')
@@ -30,7 +30,7 @@ def shared_by_paddle(case: Any) -> Pairs:
 
 def shared_by_the_model(graph: Graph) -> Pairs:
     """(storage, next storage) of each allocation that serves several in turn."""
-    held = Lifetimes(graph, RuntimeModel.COLLECTING).by_region[0].values()
+    held = Lifetimes(graph, COLLECTING).by_region[0].values()
     name = lambda storage: graph.values[storage].name
     return {(name(a), name(b)) for each in held for a, b in zip(each.storages, each.storages[1:])}
 

@@ -16,13 +16,13 @@ from paddle.base.proto import framework_pb2
 from tests.harness import Case, Mode, Outcome, assert_same_bytes, new_programs, run_case
 from tests.scenarios.common import data, fc, train
 from transpiler import memory_optimize, release_memory
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, is_forget
 from transpiler.backends.paddle2.validation import check_emitted
 from transpiler.errors import VerificationError
 from transpiler.passes.context import PassContext
 from transpiler.passes.leftovers import forget_earlier_runs
+from transpiler.runtime import RETAINING
 
 Variable = Any
 WIDTH, ROWS, STEPS = 8, 16, 4
@@ -272,7 +272,7 @@ def test_of_a_program_that_forgets_nothing_is_said() -> None:
 
 def emitted_of(case: Case) -> tuple:
     program = import_program(case.main.desc.serialize_to_string(), case.fetch)
-    context = PassContext(RuntimeModel.RETAINING, {})
+    context = PassContext(RETAINING, {})
     emitted: EmittedProgram = emit(program, forget_earlier_runs(program.graph.copy(), context))
     check_emitted(program, emitted)
     return program, emitted.message, emitted

@@ -13,9 +13,9 @@ import pytest
 from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
 from transpiler import memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
+from transpiler.runtime import COLLECTING
 
 # More of them, peaks and budgets, too: python -m tests.wild.
 _PARTS, _SEEDS = 3, 20
@@ -54,8 +54,7 @@ def test_generated_programs_that_broke_a_promise_once_keep_it(seeds: str) -> Non
 
 def _peak(main: Any, rows: int) -> int:
     program = import_program(fingerprint(main))
-    return Timeline(program.graph, RuntimeModel.COLLECTING, dict.fromkeys(program.symbols(),
-                                                                          rows)).peak_bytes
+    return Timeline(program.graph, COLLECTING, dict.fromkeys(program.symbols(), rows)).peak_bytes
 
 
 def test_an_input_that_no_operator_reads_counts_from_its_feeding_on() -> None:

@@ -8,15 +8,15 @@ import sys
 from types import MappingProxyType
 from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple, Union)
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import InvalidArgumentError
 from transpiler.ir.symbols import is_batch, is_step, is_trip, is_words
+from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
 RUNTIMES = {
-    'collecting': RuntimeModel.COLLECTING,
-    'executor': RuntimeModel.COLLECTING,
-    'retaining': RuntimeModel.RETAINING,
-    'predictor': RuntimeModel.RETAINING,
+    'collecting': COLLECTING,
+    'executor': COLLECTING,
+    'retaining': RETAINING,
+    'predictor': RETAINING,
 }
 # What a dim counts as when no hint says more. They rank choices and fill in figures, no more.
 _DEFAULT_BATCH = 1
@@ -94,13 +94,13 @@ def check_level(level: int) -> int:
     return int(level)
 
 
-def runtime_model(runtime: str, collects: bool) -> RuntimeModel:
-    """The model that `runtime` names; 'auto' is what the flags in force say."""
+def runtime_of(runtime: str, collects: bool) -> Runtime:
+    """The runtime that `runtime` names; 'auto' is what the flags in force say."""
     if not isinstance(runtime, str) or runtime not in ('auto', *RUNTIMES):
         choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
         raise InvalidArgumentError(f'runtime is one of {choices}, not {_shown(runtime)}')
     if runtime == 'auto':
-        return RuntimeModel.COLLECTING if collects else RuntimeModel.RETAINING
+        return COLLECTING if collects else RETAINING
     return RUNTIMES[runtime]
 
 

@@ -10,7 +10,6 @@ from paddle.base.proto import framework_pb2
 
 from transpiler import arguments
 from transpiler.analysis.leftovers import not_forgotten
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2 import environment
 from transpiler.backends.paddle2.calibration import cached_cost_model
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit, is_marked
@@ -21,6 +20,7 @@ from transpiler.plain import printable
 from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
+from transpiler.runtime import Runtime
 
 _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
@@ -70,7 +70,7 @@ def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], reques
     fetched = arguments.names_of('fetch_list', request.fetch_list)
     skipped = arguments.names_of('skip_opt_set', request.skip_opt_set)
     arguments.row_hints('batch_size', request.batch_size)
-    model = arguments.runtime_model(request.runtime, environment.collects_garbage())
+    runtime = arguments.runtime_of(request.runtime, environment.collects_garbage())
     check_names(message, fetched, skipped, merged)
 
     program = import_message(message, fetched, skipped)
@@ -80,15 +80,15 @@ def decide(message: framework_pb2.ProgramDesc, merged: Mapping[str, str], reques
         budget -= resting_bytes(program.graph, dims)
     options = replace(options, budget=budget, cost=cached_cost_model() or options.cost)
     done = is_marked(program, mark)
-    proved = _proved(program, model, dims, options, () if done else sequences, mark)
+    proved = _proved(program, runtime, dims, options, () if done else sequences, mark)
     said = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
-    note = ' '.join(filter(None, (said, _stale(proved.plan, model))))
-    report = build_report(proved.plan, model, dims, assumed, time.perf_counter() - started, note)
+    note = ' '.join(filter(None, (said, _stale(proved.plan, runtime))))
+    report = build_report(proved.plan, runtime, dims, assumed, time.perf_counter() - started, note)
     return Decision(proved.plan, dims, report, proved.emitted)
 
 
-def _stale(chosen: Plan, model: RuntimeModel) -> str:
-    names = not_forgotten(chosen.graph) if model is RuntimeModel.RETAINING else []
+def _stale(chosen: Plan, runtime: Runtime) -> str:
+    names = not_forgotten(chosen.graph) if not runtime.collects else []
     shown = ', '.join(map(repr, names[:_NAMED])) + (' and others' if len(names) > _NAMED else '')
     return _STALE.format(printable(shown)) if names else ''
 
@@ -115,14 +115,14 @@ class _Proved:
     note: str
 
 
-def _proved(program: ImportedProgram, model: RuntimeModel, dims: Mapping[str, int],
+def _proved(program: ImportedProgram, runtime: Runtime, dims: Mapping[str, int],
             options: PlanOptions, sequences: Sequences, mark: str) -> _Proved:
     """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried; so is one that would need
     more than no plan for other sizes of the inputs, but where nothing else keeps to the budget."""
     note, grows = '', None
     for allowed in simpler_and_simpler(sequences):
         try:
-            decided = plan(program.graph, model, dims, options, allowed)
+            decided = plan(program.graph, runtime, dims, options, allowed)
         except MemoryBudgetError:
             if grows is None:
                 raise

@@ -6,11 +6,10 @@ from typing import Dict, List
 import pytest
 
 from tests.graphs import Draft
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RegionKind, Size
+from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
 
-COLLECTING, RETAINING = RuntimeModel.COLLECTING, RuntimeModel.RETAINING
 UNIT = 4096  # bytes of the 1024 float32 rows that a draft's values have by default
 
 
@@ -142,8 +141,8 @@ def test_of_the_results_of_an_op_that_chooses_one_is_made() -> None:
 
 
 @pytest.mark.parametrize('exclusive', [True, False])
-@pytest.mark.parametrize('model', list(RuntimeModel))
-def test_the_peak_is_the_sum_of_its_residents(model: RuntimeModel, exclusive: bool) -> None:
+@pytest.mark.parametrize('model', [COLLECTING, RETAINING, IDEAL])
+def test_the_peak_is_the_sum_of_its_residents(model: Runtime, exclusive: bool) -> None:
     timeline = Timeline(branches(exclusive).graph, model, {})
     assert timeline.points
     for point in timeline.points:

@@ -11,12 +11,12 @@ from tests.graphs import Draft
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.reloads import reloads
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.operators import by_name
 from transpiler.errors import VerificationError
 from transpiler.ir import RELEASE, Graph, RegionKind, Size, ValueKind
 from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 TRIPS = Size.dim('T')
@@ -127,7 +127,7 @@ def test_one_of_which_an_older_element_may_be_read_is_not(change: Dict) -> None:
 
 
 def test_the_pass_empties_it_between_its_read_and_its_write_and_the_verifier_agrees() -> None:
-    graph = empty_arrays(Loop().draft().graph, PassContext(RuntimeModel.COLLECTING, {'T': 8}))
+    graph = empty_arrays(Loop().draft().graph, PassContext(COLLECTING, {'T': 8}))
     kinds = [op.kind for op in graph.region_ops(2)]
     assert kinds.index('read_from_array') < kinds.index(RELEASE) < kinds.index('write_to_array')
     assert accepted(Loop().draft().graph, graph)

@@ -10,10 +10,10 @@ from tests.graphs import dims_of, generated
 from tests.orders import problem_of, random_order, reordered, straight_graph
 from tests.analysis.test_alternatives import branches
 from transpiler.analysis.memory_profile import taken_over, turnover
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.orders.problem import Problem
 from transpiler.passes.orders.simulator import Simulator, bytes_at_start, profile
+from transpiler.runtime import COLLECTING
 
 
 def a_problem(seed: int) -> Problem:
@@ -98,8 +98,8 @@ def test_each_memory_is_taken_over_once(pairs: Tuple, dying: Set[int], born: Set
 def test_a_rise_of_another_order_is_that_of_its_own_timeline(seed: int) -> None:
     graph = branches(exclusive=True).graph if seed < 10 else generated(seed)
     dims, dice = dims_of(graph, 3), random.Random(seed)
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, dims)
+    timeline = Timeline(graph, COLLECTING, dims)
     order = random_order(graph, 0, dice)
-    other = Timeline(reordered(graph, order), RuntimeModel.COLLECTING, dims)
+    other = Timeline(reordered(graph, order), COLLECTING, dims)
     given = graph.regions[0].ops
     assert timeline.rise_within(0, [given[i] for i in order]) == other.peak_bytes

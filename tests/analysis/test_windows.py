@@ -6,11 +6,11 @@ import pytest
 pytest.importorskip('paddle')  # make test-core has none
 
 from tests.serving.programs import save_benchmark
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.windows import Windows
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Size
+from transpiler.runtime import COLLECTING
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program
 from transpiler.serving.in_parts import run_in_parts
@@ -23,7 +23,7 @@ SLACK = 2048  # bounds of parts, and results of a few bytes
 
 def measured(message):
     program = import_program(enclose(message).SerializeToString())
-    return program, Timeline(program.graph, RuntimeModel.COLLECTING, {'N': BATCH})
+    return program, Timeline(program.graph, COLLECTING, {'N': BATCH})
 
 
 @pytest.mark.parametrize('parts', [2, 4])

@@ -14,12 +14,12 @@ import paddle
 from tests.harness import Case, Mode, check, fingerprint, measure_peak, new_programs
 from tests.scenarios.common import data, fc, floats, random_feed, train
 from transpiler import memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.errors import VerificationError
 from transpiler.ir import MOVE
 from transpiler.passes.context import PassContext
 from transpiler.passes.hand_out import hand_out_of_branches
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 _MIB = 1 << 20
@@ -148,7 +148,7 @@ def test_what_moves_gradients_out_is_proved_after_all_other_passes(build: Any) -
 def test_gradients_that_are_moved_to_the_wrong_variables_are_rejected() -> None:
     case = weights_in_both_branches()
     old = import_program(fingerprint(case.main), case.fetch).graph
-    new = hand_out_of_branches(old.copy(), PassContext(RuntimeModel.COLLECTING, {}))
+    new = hand_out_of_branches(old.copy(), PassContext(COLLECTING, {}))
     origins = {op.id: op.id for op in old.ops}
     verify(old, new, origins)
     moves = [op for op in new.walk() if op.kind == MOVE and len(op.operands) > 1]
@@ -163,7 +163,7 @@ def test_gradients_that_are_moved_to_the_wrong_variables_are_rejected() -> None:
 def test_a_gradient_that_is_read_before_it_has_its_name_is_rejected() -> None:
     case = weights_in_both_branches()
     old = import_program(fingerprint(case.main), case.fetch).graph
-    new = hand_out_of_branches(old.copy(), PassContext(RuntimeModel.COLLECTING, {}))
+    new = hand_out_of_branches(old.copy(), PassContext(COLLECTING, {}))
     main = new.regions[0]
     main.ops.append(
         main.ops.pop(next(at for at, op in enumerate(new.region_ops(0)) if op.kind == MOVE)))

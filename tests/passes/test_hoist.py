@@ -15,19 +15,19 @@ from tests.graphs import Draft, dims_of, generated, traces, trained_loop
 from tests.harness import BASIC_MODES, Build, Case, check
 from tests.scenarios import loops
 from transpiler import MemoryReport, memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.reuse import reuse_inside
+from transpiler.runtime import COLLECTING, RETAINING, Runtime
 from transpiler.verify import verify
 
 ROOT = Path(__file__).parent.parent.parent
 NAME = 'one storage for all trips'
 
 
-def context(graph: Graph, model: RuntimeModel = RuntimeModel.RETAINING) -> PassContext:
+def context(graph: Graph, model: Runtime = RETAINING) -> PassContext:
     return PassContext(model, dims_of(graph, 4))
 
 
@@ -47,7 +47,7 @@ def loop_in_loop() -> Draft:
     return draft
 
 
-def hoisted(graph: Graph, model: RuntimeModel = RuntimeModel.RETAINING) -> Set[str]:
+def hoisted(graph: Graph, model: Runtime = RETAINING) -> Set[str]:
     new = hoist_storages(graph.copy(), context(graph, model))
     return {v.name for old, v in zip(graph.values, new.values) if v.region != old.region}
 
@@ -57,7 +57,7 @@ def test_what_no_gradient_reads_leaves_the_loops_at_any_depth() -> None:
 
 
 def test_nothing_leaves_where_the_runtime_frees_it() -> None:
-    assert hoisted(loop_in_loop().graph, RuntimeModel.COLLECTING) == set()
+    assert hoisted(loop_in_loop().graph, COLLECTING) == set()
 
 
 def test_nothing_leaves_a_loop_that_keeps_no_scope() -> None:
@@ -96,7 +96,7 @@ def test_hoisting_is_proved_equal_and_a_trip_leaves_less_behind(seed: int) -> No
     told = context(graph)
     reused = reuse_inside(graph.copy(), told)
     moved = hoist_storages(reused.copy(), told)
-    before, after = (Timeline(g, told.model, told.dims) for g in (reused, moved))
+    before, after = (Timeline(g, told.runtime, told.dims) for g in (reused, moved))
     assert all(before.kept_per_trip(r.id) >= after.kept_per_trip(r.id) for r in graph.regions)
     verify(graph, moved, {op.id: op.id for op in graph.ops})
 

@@ -8,12 +8,12 @@ import pytest
 from tests.graphs import Draft
 from tests.orders import straight_graph, topological_orders
 from transpiler.analysis.dependences import ancestors, dependences
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.parallel import EveryOrder
 from transpiler.passes.reuse import reuse_storages
+from transpiler.runtime import RETAINING
 
 
 def touching(graph: Graph, value: int) -> set:
@@ -49,7 +49,7 @@ def longest_path(graph: Graph) -> int:
 @pytest.mark.parametrize('seed', range(80))
 def test_parallel_sharing_adds_no_dependence(seed: int) -> None:
     graph = straight_graph(seed, 14, training=seed % 2 == 0)
-    context = PassContext(RuntimeModel.RETAINING, {}, parallel=True)
+    context = PassContext(RETAINING, {}, parallel=True)
     shared = reuse_storages(coalesce_in_place(graph.copy(), context), context)
     before, after = (ancestors(dependences(g, 0).before) for g in (graph, shared))
     assert before == after
@@ -66,7 +66,7 @@ def test_branches_share_nothing_but_a_chain_does() -> None:
             draft.op('op', source, branch + target)
     shared = {}
     for parallel in (True, False):
-        context = PassContext(RuntimeModel.RETAINING, {}, parallel=parallel)
+        context = PassContext(RETAINING, {}, parallel=parallel)
         graph = reuse_storages(draft.graph.copy(), context)
         shared[parallel] = {
             frozenset(graph.values[v].name[0]

@@ -13,7 +13,6 @@ from tests.builds import needs_cpu_build
 from tests.harness import fingerprint
 from tests.scenarios import dynamic_rnn
 from transpiler.analysis.lifetimes import Lifetimes
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
@@ -24,9 +23,10 @@ from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import COLLECTING
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')
-_MODEL = RuntimeModel.COLLECTING
+_MODEL = COLLECTING
 _TOLERANCE = 0.03  # between the measured peak and the predicted one
 
 

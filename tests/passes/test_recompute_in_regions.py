@@ -13,17 +13,17 @@ from benchmarks.programs import Options, build
 from tests.harness import fingerprint
 from transpiler import MemoryBudgetError
 from transpiler.analysis.cost import is_heavy
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.arguments import dim_values
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.recompute import recompute_in_regions, recompute_levels
 from transpiler.planning import Plan, PlanOptions, plan
+from transpiler.runtime import COLLECTING
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_loop',
          'dynamic_rnn', 'demo')
-_MODEL = RuntimeModel.COLLECTING
+_MODEL = COLLECTING
 _BUDGETS = 6
 
 

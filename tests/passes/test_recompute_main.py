@@ -8,7 +8,6 @@ from typing import List, Optional
 import pytest
 
 from tests.graphs import Draft
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.planning.fitting import Fitter
@@ -23,6 +22,7 @@ from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import least_peak, profile, untouched
 from transpiler.passes.remat.turns import Turns
 from transpiler.planning import Plan, PlanOptions, plan
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 UNIT = 4096  # bytes of a value of the drafts
@@ -50,11 +50,11 @@ def _backward(draft: Draft, kind: str, reads: str, writes: str, **facts: object)
 
 
 def _context(mode: str = 'max') -> PassContext:
-    return PassContext(RuntimeModel.COLLECTING, {}, recompute=mode)
+    return PassContext(COLLECTING, {}, recompute=mode)
 
 
 def _problem(graph: Graph, mode: str = 'max') -> RematProblem:
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, {})
+    timeline = Timeline(graph, COLLECTING, {})
     return remat_problem(graph, _context(mode), timeline)
 
 
@@ -64,7 +64,7 @@ def _verified(graph: Graph, new: Graph) -> Graph:
 
 
 def _peak(graph: Graph) -> int:
-    return Timeline(graph, RuntimeModel.COLLECTING, {}).peak_bytes
+    return Timeline(graph, COLLECTING, {}).peak_bytes
 
 
 def _rungs(graph: Graph) -> List[Rung]:
@@ -152,7 +152,7 @@ def test_a_simulation_that_starts_where_memory_runs_short_is_the_whole_one(
 
 def test_orders_that_came_out_equal_get_one_ladder() -> None:
     graph = _chain(20)
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, {})
+    timeline = Timeline(graph, COLLECTING, {})
     bases = [Plan(graph, each, timeline, timeline) for each in (graph, graph.copy())]
     curves = [
         Fitter(chosen, bases[0], _context()).lowest().recomputed.curve
@@ -198,7 +198,7 @@ def _rnn_cell() -> Graph:
 
 def test_case_1_what_would_double_the_stash_is_not_computed_again() -> None:
     graph = _rnn_cell()
-    assert not _clones(plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions()).graph)
+    assert not _clones(plan(graph, COLLECTING, {}, PlanOptions()).graph)
 
 
 def _attention(steps: int) -> Graph:
@@ -225,7 +225,7 @@ def _attention(steps: int) -> Graph:
 
 def test_case_2_all_sums_and_tanhs_are_computed_again() -> None:
     steps = 8
-    found = plan(_attention(steps), RuntimeModel.COLLECTING, {}, PlanOptions(recompute='cheap'))
+    found = plan(_attention(steps), COLLECTING, {}, PlanOptions(recompute='cheap'))
     _verified(found.original, found.graph)
     # What the last step made may still be there when the backward part begins.
     assert sorted(set(_clones(found.graph))) == ['elementwise_add', 'tanh']
@@ -346,14 +346,14 @@ def test_verification_refuses_a_clone_that_updates_state_again() -> None:
 
 def _within(graph: Graph, budget: int) -> Optional[object]:
     try:
-        return plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(budget=budget))
+        return plan(graph, COLLECTING, {}, PlanOptions(budget=budget))
     except MemoryBudgetError:
         return None
 
 
 def test_more_budget_is_never_slower_and_less_never_needs_more() -> None:
     graph = _chain(20)
-    enough = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(recompute='')).sure_bytes // UNIT
+    enough = plan(graph, COLLECTING, {}, PlanOptions(recompute='')).sure_bytes // UNIT
     found = [_within(graph, units * UNIT) for units in range(2, enough + 1)]
     plans = list(itertools.dropwhile(lambda p: p is None, found))
     assert None not in plans and len(plans) > 15
@@ -366,24 +366,24 @@ def test_a_budget_is_kept_or_refused_with_what_stands_in_the_way() -> None:
     """What fed and fetched values earlier runs have left counts, too; the peak of a run is a few units."""
     graph = _chain(10)
     with pytest.raises(MemoryBudgetError, match='the lowest peak reached is') as caught:
-        plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(budget=UNIT))
+        plan(graph, COLLECTING, {}, PlanOptions(budget=UNIT))
     least = caught.value.best_bytes
-    free = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(recompute=''))
+    free = plan(graph, COLLECTING, {}, PlanOptions(recompute=''))
     assert UNIT < least < free.sure_bytes
-    kept = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(budget=least))
+    kept = plan(graph, COLLECTING, {}, PlanOptions(budget=least))
     assert kept.sure_bytes <= least and kept.after.peak_bytes <= 8 * UNIT
 
 
 def test_the_overhead_is_a_limit() -> None:
     graph = _chain(40)
     for share in (0.0, 0.05, 0.2):
-        found = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions(max_overhead=share))
+        found = plan(graph, COLLECTING, {}, PlanOptions(max_overhead=share))
         spent = found.recomputed.seconds / found.step_seconds if found.recomputed else 0
         assert spent <= share
 
 
 def test_without_leave_nothing_is_computed_again() -> None:
-    found = plan(_chain(20), RuntimeModel.COLLECTING, {}, PlanOptions(recompute=''))
+    found = plan(_chain(20), COLLECTING, {}, PlanOptions(recompute=''))
     assert not _clones(found.graph)
 
 

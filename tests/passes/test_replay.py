@@ -19,7 +19,6 @@ from tests.builds import needs_cpu_build
 from tests.harness import (WITHOUT_INPLACE, Case, check, fingerprint, fresh_scope, new_programs)
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.emitter import emit
 from transpiler.backends.paddle2.importer import ImportedProgram, import_program
 from transpiler.backends.paddle2.validation import check_emitted
@@ -28,6 +27,7 @@ from transpiler.ir import DIVIDE, FILL, CONVERT, SELECT, ZEROS_LIKE, Graph, Op, 
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.replay import add_replay
 from transpiler.planning import Plan, PlanOptions, plan
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 WIDTH = 64
@@ -52,7 +52,7 @@ def _imported(case: Case) -> ImportedProgram:
 
 def _planned(program: ImportedProgram) -> Plan:
     dims = {symbol: 256 for symbol in program.symbols()}
-    return plan(program.graph, RuntimeModel.COLLECTING, dims, PlanOptions(recompute='max'))
+    return plan(program.graph, COLLECTING, dims, PlanOptions(recompute='max'))
 
 
 def _added(graph: Graph, kind: str) -> List[Op]:
@@ -253,7 +253,7 @@ def _of_another_trip(graph: Graph, choice: Op, loop: int) -> None:
 def test_the_operand_of_another_trip_is_refused() -> None:
     program = _imported(loop_with_dropout())
     dims = {symbol: 5 for symbol in program.symbols()}
-    graph = plan(program.graph, RuntimeModel.COLLECTING, dims, PlanOptions(recompute='max')).graph
+    graph = plan(program.graph, COLLECTING, dims, PlanOptions(recompute='max')).graph
     origins = {op.id: op.origin for op in graph.ops if op.origin is not None}
     verify(program.graph, graph, origins)
     choice = _added(graph, SELECT)[0]

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from tests.graphs import Draft, dims_of, generated, trained_loop
 from tests.orders import straight_graph
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.reuse import pool_tiers, reuse_storages
 from transpiler.passes.tenants import tenants_by_region
+from transpiler.runtime import RETAINING
 
 
 def context(graph: Graph, level: int = 0, skip_grads: bool = True) -> PassContext:
-    return PassContext(RuntimeModel.RETAINING, dims_of(graph, 4), level, skip_grads)
+    return PassContext(RETAINING, dims_of(graph, 4), level, skip_grads)
 
 
 def storages(draft: Draft, level: int = 0) -> Dict[str, str]:
@@ -130,8 +130,9 @@ def test_on_a_runtime_that_holds_reuse_never_raises_the_peak(seed: int) -> None:
     """At level 0. At level 1 a storage grows, and the timeline counts it at its largest from its start on."""
     graph = generated(seed)
     told = context(graph)
-    before = Timeline(graph, told.model, told.dims).peak_bytes
-    assert Timeline(reuse_storages(graph.copy(), told), told.model, told.dims).peak_bytes <= before
+    before = Timeline(graph, told.runtime, told.dims).peak_bytes
+    assert Timeline(reuse_storages(graph.copy(), told), told.runtime,
+                    told.dims).peak_bytes <= before
 
 
 @pytest.mark.parametrize('seed', range(40))
@@ -175,7 +176,7 @@ def positions_used(graph: Graph, value: int) -> range:
 def test_storages_have_one_tenant_at_a_time_and_room_for_it_whatever_the_batch(
         seed: int, ops: int, level: int, hints: Dict[str, int]) -> None:
     graph = symbolic(seed, ops)
-    new = reuse_storages(graph.copy(), PassContext(RuntimeModel.RETAINING, hints, level))
+    new = reuse_storages(graph.copy(), PassContext(RETAINING, hints, level))
     for members in new.storage_members().values():
         members = sorted(members, key=lambda v: positions_used(graph, v).start)
         used = [positions_used(graph, v) for v in members]
@@ -192,8 +193,8 @@ def test_storages_have_one_tenant_at_a_time_and_room_for_it_whatever_the_batch(
 def test_the_portfolio_is_never_worse_than_the_pool_nor_than_nothing(seed: int, ops: int,
                                                                      level: int) -> None:
     graph = symbolic(seed, ops)
-    told = PassContext(RuntimeModel.RETAINING, {'N': 4, 'T': 7}, level)
-    peak = lambda g: Timeline(g, told.model, told.dims).peak_bytes
+    told = PassContext(RETAINING, {'N': 4, 'T': 7}, level)
+    peak = lambda g: Timeline(g, told.runtime, told.dims).peak_bytes
     pooled = graph.copy()
     tenants = tenants_by_region(graph, told)[0]
     for tenant, first in zip(tenants, pool_tiers(tenants, told, None)):

@@ -12,7 +12,6 @@ from tests.assignment.checker import partitions
 from tests.graphs import Draft, dims_of, generated
 from tests.orders import problem_of, random_order, reordered, straight_graph, topological_orders
 from transpiler.analysis.dependences import dependences
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
@@ -25,9 +24,9 @@ from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import live_ranges, storage_bytes
 from transpiler.passes.reuse import reuse_inside
 from transpiler.passes.schedule import CANDIDATES, best_order, schedule
+from transpiler.runtime import COLLECTING, RETAINING, Runtime
 from transpiler.verify import verify
 
-COLLECTING, RETAINING = RuntimeModel.COLLECTING, RuntimeModel.RETAINING
 UNIT = 4096
 graphs = st.builds(straight_graph, st.integers(0, 10**6), st.integers(1, 25), st.booleans())
 
@@ -164,7 +163,7 @@ def test_parts_of_a_sum_are_made_right_before_it() -> None:
     assert peak_bytes(problem, range(len(problem))) == (1 + 96 + 1) * UNIT
 
 
-def _held(graph: Graph, model: RuntimeModel) -> FrozenSet[int]:
+def _held(graph: Graph, model: Runtime) -> FrozenSet[int]:
     """The regions to hold of a graph whose order is the given one."""
     return regions_to_hold(graph, graph, Timeline(graph, model, {}))
 

@@ -7,13 +7,13 @@ from typing import Dict, List
 import pytest
 
 from tests.graphs import Draft
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.sums import sum_early
 from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 UNIT = 4096  # bytes of a value
@@ -33,7 +33,7 @@ def _terms(count: int, **facts: object) -> Graph:
 
 
 def _context(**options: object) -> PassContext:
-    return PassContext(RuntimeModel.COLLECTING, {}, **options)
+    return PassContext(COLLECTING, {}, **options)
 
 
 def _split(graph: Graph) -> Graph:
@@ -53,7 +53,7 @@ def _sums(graph: Graph) -> List[int]:
 def test_a_sum_needs_two_terms_at_a_time(count: int) -> None:
     graph = _terms(count)
     new = _verified(graph, _split(graph))
-    peak = Timeline(new, RuntimeModel.COLLECTING, {}).peak_bytes
+    peak = Timeline(new, COLLECTING, {}).peak_bytes
     # x, the new term, the sum so far, and the last one, which is fetched: the others work in place.
     assert peak == 4 * UNIT
     assert len(_sums(new)) == count - 1
@@ -83,7 +83,7 @@ def test_nothing_is_split_where_ops_may_run_side_by_side() -> None:
 
 def test_the_planner_takes_it_and_is_never_worse_without() -> None:
     graph = _terms(8)
-    found = plan(graph, RuntimeModel.COLLECTING, {}, PlanOptions())
+    found = plan(graph, COLLECTING, {}, PlanOptions())
     _verified(graph, found.graph)
     assert found.after.peak_bytes == 4 * UNIT
     assert any(name == 'sums early' for name, _ in found.savings)

@@ -1,34 +1,37 @@
 """Plans of generated graphs: what is promised is what the graph that comes out needs, and every plan is proved."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import List, Tuple
 
 import pytest
 
 from tests.graphs import dims_of, generated
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning import RELEASE_ONLY, Plan, PlanOptions, plan, simpler_and_simpler
 from transpiler.planning.sequences import OPTIMIZE, SCHEDULE
+from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
 from transpiler.verify import verify
 
 SEEDS = (*range(40), 82, 132, 165, 169, 354, 374)  # the last ones once broke
 # All of them differ in what they free, hold and share.
-MODELS = (RuntimeModel.COLLECTING, RuntimeModel.RETAINING)
-CASES: List[Tuple[int, RuntimeModel]] = [(seed, model) for seed in SEEDS for model in MODELS]
+MODELS = (COLLECTING, RETAINING)
+CASES: List[Tuple[int, Runtime]] = [(seed, model) for seed in SEEDS for model in MODELS]
 Planned = Tuple[Graph, Plan]
+# What no generated graph has any use for.
+NOT_IN_GENERATED = frozenset({Can.NO_COPY, Can.CLEAN_START})
 
 
-def planned(seed: int, model: RuntimeModel, options: PlanOptions = PlanOptions()) -> Planned:
+def planned(seed: int, model: Runtime, options: PlanOptions = PlanOptions()) -> Planned:
     graph = generated(seed)
     return graph, plan(graph, model, dims_of(graph, 3), options)
 
 
 @pytest.mark.parametrize('seed, model', CASES)
-def test_a_plan_is_proved_and_needs_what_it_says_and_no_more_than_before(
-        seed: int, model: RuntimeModel) -> None:
+def test_a_plan_is_proved_and_needs_what_it_says_and_no_more_than_before(seed: int,
+                                                                         model: Runtime) -> None:
     graph, done = planned(seed, model)
     verify(graph, done.graph, {op.id: op.origin for op in done.graph.ops if op.origin is not None})
     assert graph == generated(seed)
@@ -38,21 +41,21 @@ def test_a_plan_is_proved_and_needs_what_it_says_and_no_more_than_before(
 
 
 @pytest.mark.parametrize('model', MODELS)
-def test_plans_of_generated_graphs_lower_peaks_at_all(model: RuntimeModel) -> None:
+def test_plans_of_generated_graphs_lower_peaks_at_all(model: Runtime) -> None:
     lower = sum(d.after.peak_bytes < d.before.peak_bytes
                 for d in (planned(seed, model)[1] for seed in SEEDS))
     assert 4 * lower > len(SEEDS)
 
 
 @pytest.mark.parametrize('seed, model', CASES[::4])
-def test_the_same_graph_gives_the_same_plan(seed: int, model: RuntimeModel) -> None:
+def test_the_same_graph_gives_the_same_plan(seed: int, model: Runtime) -> None:
     (_, one), (_, other) = planned(seed, model), planned(seed, model)
     assert one.graph == other.graph and one.held == other.held and one.steps == other.steps
 
 
 @pytest.mark.parametrize('seed, model', CASES)
 def test_a_budget_is_kept_or_refused_with_the_least_that_is_possible(seed: int,
-                                                                     model: RuntimeModel) -> None:
+                                                                     model: Runtime) -> None:
     free = planned(seed, model)[1]
     for budget in {free.sure_bytes, free.after.peak_bytes // 2}:
         try:
@@ -64,7 +67,7 @@ def test_a_budget_is_kept_or_refused_with_the_least_that_is_possible(seed: int,
 
 
 @pytest.mark.parametrize('seed, model', CASES[::2])
-def test_a_simpler_plan_is_never_lower(seed: int, model: RuntimeModel) -> None:
+def test_a_simpler_plan_is_never_lower(seed: int, model: Runtime) -> None:
     graph = generated(seed)
     peaks = [
         plan(graph, model, dims_of(graph, 3), sequences=allowed).after.peak_bytes
@@ -75,7 +78,7 @@ def test_a_simpler_plan_is_never_lower(seed: int, model: RuntimeModel) -> None:
 
 
 @pytest.mark.parametrize('seed, model', CASES[::2])
-def test_side_by_side_nothing_moves_and_nothing_is_held(seed: int, model: RuntimeModel) -> None:
+def test_side_by_side_nothing_moves_and_nothing_is_held(seed: int, model: Runtime) -> None:
     graph, done = planned(seed, model, PlanOptions(parallel=True))
     kept = [
         [o for o in region.ops if done.graph.ops[o].origin == o] for region in done.graph.regions
@@ -87,6 +90,21 @@ def test_side_by_side_nothing_moves_and_nothing_is_held(seed: int, model: Runtim
 @pytest.mark.parametrize('seed', SEEDS)
 def test_releases_alone_change_no_op_of_the_user(seed: int) -> None:
     graph = generated(seed)
-    done = plan(graph, RuntimeModel.RETAINING, dims_of(graph, 3), sequences=RELEASE_ONLY)
+    done = plan(graph, RETAINING, dims_of(graph, 3), sequences=RELEASE_ONLY)
     for before, after in zip(graph.regions, done.graph.regions):
         assert [o for o in after.ops if o < len(graph.ops)] == before.ops
+
+
+@pytest.mark.parametrize('missing', Can)
+def test_what_a_runtime_can_not_do_is_not_asked_of_it(missing: Can) -> None:
+    """With everything allowed, some plans ask for it; if it is missing, none does, and none is worse than no plan."""
+    asked = 0
+    for seed in SEEDS[:12]:
+        for runtime in MODELS:
+            asked += any(missing in step.needs for step in planned(seed, runtime)[1].steps)
+            less = replace(runtime, can=runtime.can - {missing})
+            _, done = planned(seed, less)
+            assert not any(missing in step.needs for step in done.steps)
+            assert done.needed_bytes <= done.needed_before
+            assert missing is not Can.PIN or not done.held
+    assert asked or missing in NOT_IN_GENERATED

@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.programs import build, small_options
 from transpiler import memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.passes.reuse import reuse_storages
 from transpiler.planning import plan
 from transpiler.report.builder import build_report
 from transpiler.report.html import _area, _drawn_steps
 from transpiler.report.trace import trace
+from transpiler.runtime import RETAINING
 
 
 @pytest.fixture(scope='module')
@@ -43,8 +43,8 @@ def chain(length: int, size: int = 4096):
                      label=f'File "model.py", line {i}')
         previous = (value.id,)
     graph.values[-1].fetched = True
-    decided = plan(graph, RuntimeModel.RETAINING, {}, sequences=((('reuse', reuse_storages),),))
-    return build_report(decided, RuntimeModel.RETAINING, {}, [], 0.0, '')
+    decided = plan(graph, RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    return build_report(decided, RETAINING, {}, [], 0.0, '')
 
 
 def named(names, size: int = 4096):
@@ -63,8 +63,8 @@ def named(names, size: int = 4096):
                      results=(value.id,),
                      label=f'File "{name}.py"')
     graph.values[-1].fetched = True
-    decided = plan(graph, RuntimeModel.RETAINING, {}, sequences=((('reuse', reuse_storages),),))
-    return build_report(decided, RuntimeModel.RETAINING, {}, [], 0.0, '')
+    decided = plan(graph, RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    return build_report(decided, RETAINING, {}, [], 0.0, '')
 
 
 def test_the_peak_of_the_picture_is_the_peak_of_the_report(report):

@@ -11,12 +11,12 @@ import pytest
 
 from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interfering, live_after,
                           same_region_pairs, traces, trained_loop)
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph, Op, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
+from transpiler.runtime import RETAINING
 from transpiler.verify import verify
 
 SEEDS = range(80)
@@ -39,7 +39,7 @@ def merged(graph: Graph, first: int, second: int) -> Graph:
 
 def planned(graph: Graph, level: int = 0) -> Graph:
     """What the passes make of it, whether it pays or not."""
-    context = PassContext(RuntimeModel.RETAINING, dims_of(graph, 3), level, skip_grads=False)
+    context = PassContext(RETAINING, dims_of(graph, 3), level, skip_grads=False)
     return reuse_storages(coalesce_in_place(graph.copy(), context), context)
 
 

@@ -11,8 +11,8 @@ from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace
 from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import HANDS_ON, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.runtime import Runtime
 
 
 @dataclass
@@ -34,17 +34,19 @@ RegionLifetimes = Dict[int, Lifetime]  # by storage (the first of them)
 
 
 class Lifetimes:
-    """Lifetimes of all storages of a graph under one runtime model.
+    """Lifetimes of all storages of a graph under one runtime.
 
     Persistable values are not in it (they are resting memory), nor are values whose size is unknown, which
     stand in `unsized`.
     """
 
-    def __init__(self, graph: Graph, model: RuntimeModel,
-                 sharing: FrozenSet[int] = frozenset({0})) -> None:
-        """`sharing` are the regions in which the runtime works in place."""
+    def __init__(self,
+                 graph: Graph,
+                 runtime: Runtime,
+                 sharing: Optional[FrozenSet[int]] = None) -> None:
+        """`sharing` are regions in which it works in place, if not where it does by itself."""
         self._graph = graph
-        self.model = model
+        self.runtime = runtime
         self.positions = Positions(graph)
         self.position = self.positions.of
         self._sizes = _storage_sizes(graph)
@@ -52,14 +54,14 @@ class Lifetimes:
                              for v in graph.values
                              if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
-        self.in_place = InPlace(graph, None if model is RuntimeModel.IDEAL else sharing,
+        self.in_place = InPlace(graph, runtime.in_place if sharing is None else sharing,
                                 self._sizes.get)
         self._emptied = _emptied_arrays(graph)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
         self._share_in_place(graph.regions)
-        if model is RuntimeModel.RETAINING:
+        if not runtime.collects:
             self._hold_to_the_end(graph.regions)
 
     def _collect(self) -> None:
@@ -113,7 +115,7 @@ class Lifetimes:
         for value, from_start in self._ends_by_home.get(region, ()):
             found._extend_over_region(value, from_start)
         found._share_in_place((facts,))
-        if self.model is RuntimeModel.RETAINING:
+        if not self.runtime.collects:
             found._hold_to_the_end((facts,))
         return found
 
@@ -135,11 +137,11 @@ class Lifetimes:
 
     def _touched(self, op: Op) -> Tuple[int, ...]:
         """Values that keep their storage alive at `op`."""
-        if self.model is RuntimeModel.IDEAL and op.regions:
+        if self.runtime.by_data and op.regions:
             arguments = (pair for r in op.regions for pair in self._graph.regions[r].arguments)
             return (*(outer for outer, inner in arguments), *op.writes())
         data = op.writes() + op.data_reads()
-        if self.model is RuntimeModel.IDEAL or not op.facts.shape_only:
+        if self.runtime.by_data or not op.facts.shape_only:
             return data
         # What a gradient block names is kept for it, even where it needs the shape alone.
         values = self._graph.values
@@ -177,7 +179,7 @@ class Lifetimes:
         """A copy made at the start of each trip; only one that is read counts for the bound."""
         storage = self._graph.values[inner].storage
         is_read = storage in self.by_region[region]
-        if self.model is RuntimeModel.IDEAL and not is_read:
+        if self.runtime.by_data and not is_read:
             return
         lifetime = self._at(region, storage, 0)
         if lifetime is not None:

@@ -10,14 +10,8 @@ from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import MOVE, ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
-
-# How many ops late the collector may be: a small one does not give it the time to free a large tensor.
-_OPS_LATE = 2
-_INNER_OPS_LATE = 16
-# Trips of a loop that it may be behind: what each of them leaves to it piles up.
-_TRIPS_LATE = 4
+from transpiler.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ class _Entry(NamedTuple):
 
 
 class Timeline:
-    """Bytes above resting that exist while each op runs, for one runtime model and concrete dims.
+    """Bytes above resting that exist while each op runs, for one runtime and concrete dims.
 
     A loop is one pass over its body, at its fullest trip: what earlier trips left for the gradient is
     counted `trips - 1` times below it. Of what is never there together, the results and scopes of branches that exclude
@@ -98,16 +92,16 @@ class Timeline:
 
     Args:
         graph: the program.
-        model: the runtime.
+        runtime: its rules.
         dims: concrete value of every symbolic dim that the graph's sizes use.
     """
 
-    def __init__(self, graph: Graph, model: RuntimeModel, dims: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, runtime: Runtime, dims: Mapping[str, int]) -> None:
         self._graph = graph
-        self.lifetimes = Lifetimes(graph, model)
+        self.lifetimes = Lifetimes(graph, runtime)
         # A runtime that retains has, of each branch, what was left when it was last taken.
-        self._alternatives = None if model is RuntimeModel.RETAINING else Alternatives(
-            graph, self.lifetimes.positions)
+        self._alternatives = Alternatives(graph,
+                                          self.lifetimes.positions) if runtime.collects else None
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._arriving: Dict[int, Dict[int, _Arrival]] = {}  # by region
         self._measure(dims)
@@ -154,7 +148,7 @@ class Timeline:
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
         points: List[Point] = []
-        self._run(self._graph.regions[0], 0, points, _Late(ops_late))
+        self._run(self._graph.regions[0], 0, points, _Late(self.ops_late))
         return points
 
     def uncollected_points(self,
@@ -166,9 +160,20 @@ class Timeline:
         The collector's thread sleeps: where a step takes no longer than that, it does not come in time for any of it.
         """
         points: List[Point] = []
-        late = _Late(_never_in_main_and_late if lags else _never_in_main, released)
+        late = _Late(self._never_in_main_and_late if lags else _never_in_main, released)
         self._run(self._graph.regions[0], 0, points, late)
         return points
+
+    def ops_late(self, region: Region) -> int:
+        """How many ops of `region` the collector may be behind. In a loop or branch the ops are short, and follow each other
+        faster than its thread wakes up."""
+        if region.frees_at_once:
+            return 0
+        delays = self.lifetimes.runtime.delays
+        return delays.inner_ops if region.parent >= 0 else delays.ops
+
+    def _never_in_main_and_late(self, region: Region) -> int:
+        return self.ops_late(region) if region.parent >= 0 else len(region.ops)
 
     def peak_size(self) -> Size:
         """The sum at the peak as a polynomial. Which op is the peak depends on the dims."""
@@ -236,7 +241,7 @@ class Timeline:
                 found = live.given(self._place(inner)) + self.around_a_trip(inner)
                 if late and late.ops(inner):
                     found += min(self._earlier_trips(inner),
-                                 _TRIPS_LATE) * self._collected_in(inner)
+                                 self.lifetimes.runtime.delays.trips) * self._collected_in(inner)
                 yield _Entry(inner, found)
             after.apply(at, live)
 
@@ -357,7 +362,7 @@ class Timeline:
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
         for at, place, amount in self._left_to_collector(region, late) if late else ():
             after.note(at, place, amount)
-            after.note(at + ops_late(region), place, -amount)
+            after.note(at + self.ops_late(region), place, -amount)
         for arrival in self._arrivals(region).values():
             before.note(arrival.at, None, self.evaluate(arrival.size))
         for left in self._scopes_left_in(region):
@@ -562,20 +567,8 @@ class Timeline:
         return _times(self._kept_residents(loop), Size.dim(name))
 
 
-def ops_late(region: Region) -> int:
-    """How many ops of `region` the runtime's collector may be behind. In a loop or branch the ops are short, and follow
-    each other faster than its thread wakes up."""
-    if region.frees_at_once:
-        return 0
-    return _INNER_OPS_LATE if region.parent >= 0 else _OPS_LATE
-
-
 def _never_in_main(region: Region) -> int:
     return 0 if region.parent >= 0 else len(region.ops)
-
-
-def _never_in_main_and_late(region: Region) -> int:
-    return ops_late(region) if region.parent >= 0 else len(region.ops)
 
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
+from transpiler.runtime import Runtime
 
 T = TypeVar('T')
 
@@ -32,7 +32,7 @@ class PassContext:
     is given, which others may be given too; `given` is that graph, which no pass changes.
     """
 
-    model: RuntimeModel
+    runtime: Runtime
     dims: Mapping[str, int]
     level: int = 0
     skip_grads: bool = True
@@ -56,7 +56,7 @@ class PassContext:
         return self.known[name]
 
     def collecting(self, graph: Graph) -> Timeline:
-        """The timeline of the graph that the pass was given, on a runtime that collects."""
+        """The timeline of the graph that the pass was given, if the runtime freed all that is dead."""
         # Not of the copy that the pass changes: what a timeline finds out later would be of the changed one.
         given = graph if self.given is None else self.given
-        return self.once('collecting', lambda: Timeline(given, RuntimeModel.COLLECTING, self.dims))
+        return self.once('collecting', lambda: Timeline(given, self.runtime.freeing(), self.dims))

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Dict, List, Set
 
 from transpiler.analysis.positions import spans
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.eligibility import keeps_its_name, never_shared
@@ -25,7 +24,7 @@ _SCOPED = (RegionKind.LOOP, RegionKind.BRANCH)
 
 def hoist_storages(graph: Graph, context: PassContext) -> Graph:
     """Moves to the main region every storage of a training loop that neither the gradient nor another trip reads."""
-    if context.model is not RuntimeModel.RETAINING:
+    if context.runtime.collects:
         return graph
     multiplied = {r.id for r in graph.regions if _is_kept_per_trip(graph, r.id)}
     found = spans(graph)

@@ -11,7 +11,6 @@ from typing import FrozenSet, Iterable, List
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.dependences import Dependences, dependences
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 
@@ -24,7 +23,7 @@ def regions_to_hold(original: Graph, planned: Graph, timeline: Timeline) -> Froz
 
     `timeline` is of the planned graph. A runtime that retains everything needs the same in every order.
     """
-    if timeline.lifetimes.model is not RuntimeModel.COLLECTING:
+    if not timeline.lifetimes.runtime.collects:
         return frozenset()
     limit = timeline.peak_bytes * _TOLERANCE
     accesses = Accesses(planned)

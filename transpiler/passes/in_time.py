@@ -15,7 +15,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions, spans
-from transpiler.analysis.timeline import Point, Timeline, ops_late
+from transpiler.analysis.timeline import Point, Timeline
 from transpiler.analysis.workspace import (peak_with_workspaces, points_with_workspaces,
                                            uncollected_with_workspaces)
 from transpiler.ir import RELEASE, SHARE, Graph, Op, RegionKind, ValueKind
@@ -25,11 +25,6 @@ from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 # Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
 _FULL = 0.95
-# An op with n names takes Paddle's executor time to build that grows with the square of n, and the cube together.
-_NAMES = 16
-# The collector's thread wakes up so late where others want the processor, too; seen on a machine of two cores.
-_SECONDS_LATE = 1e-3
-_MOST_RUNS_LATE = 4
 
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
@@ -78,7 +73,8 @@ def _ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
 def _runs_late(graph: Graph, timeline: Timeline) -> int:
     """How many runs the collector may be behind: many of them fit into the time that it takes to wake up, if they are short."""
     seconds = CostModel().region_seconds(graph, 0, timeline.dims)
-    return max(1, min(_MOST_RUNS_LATE, math.ceil(_SECONDS_LATE / max(seconds, 1e-9))))
+    late = timeline.lifetimes.runtime.delays
+    return max(1, min(late.runs, math.ceil(late.seconds / max(seconds, 1e-9))))
 
 
 def _late_rows(graph: Graph, timeline: Timeline) -> int:
@@ -87,7 +83,7 @@ def _late_rows(graph: Graph, timeline: Timeline) -> int:
     for lifetime in timeline.lifetimes.by_region[0].values():
         if graph.values[lifetime.storages[-1]].kind is ValueKind.SELECTED_ROWS:
             dead[lifetime.last] = dead.get(lifetime.last, 0) + timeline.evaluate(lifetime.size)
-    late = range(ops_late(graph.regions[0]))
+    late = range(timeline.ops_late(graph.regions[0]))
     return max((sum(dead.get(at - k, 0) for k in late) for at in dead), default=0)
 
 
@@ -104,19 +100,20 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     released = _in_time(graph, timeline, frozenset(names))
     chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
     shared = in_place_by_op(graph, timeline.lifetimes)
-    region = graph.regions[0]
+    region, most = graph.regions[0], timeline.lifetimes.runtime.names_per_op
     old_ops, region.ops = region.ops, []
     for at, op in enumerate(old_ops):
         if at in released:
             _add_releases(graph, graph.ops[op],
-                          [names[s] for l in released[at] for s in l.storages])
+                          [names[s] for l in released[at] for s in l.storages], most)
         pairs = [p for p in shared.get(op, ()) if p[0] in chosen and p[0] in dying.get(at, ())]
         if pairs:
             operands, results = zip(*pairs)
             add_op(graph, 0, SHARE, operands, results)
         region.ops.append(op)
     if len(old_ops) in released:
-        _add_releases(graph, None, [names[s] for l in released[len(old_ops)] for s in l.storages])
+        _add_releases(graph, None, [names[s] for l in released[len(old_ops)] for s in l.storages],
+                      most)
 
 
 def _dying(graph: Graph) -> Dict[int, List[int]]:
@@ -130,9 +127,10 @@ def _mortal(graph: Graph, dying: Dict[int, List[int]]) -> Dict[int, int]:
     return {graph.values[v].storage: v for values in dying.values() for v in values}
 
 
-def _add_releases(graph: Graph, following: Optional[Op], values: List[int]) -> None:
-    for start in range(0, len(values), _NAMES):
-        part = tuple(values[start:start + _NAMES])
+def _add_releases(graph: Graph, following: Optional[Op], values: List[int], most: int) -> None:
+    """In ops that name `most` each."""
+    for start in range(0, len(values), most):
+        part = tuple(values[start:start + most])
         add_op(graph, 0, RELEASE, guards(graph, following, part), part)
 
 
@@ -173,7 +171,7 @@ def _least_peak(graph: Graph, timeline: Timeline) -> int:
         return peak_with_workspaces(graph, timeline)
     regions = [replace(r, ops=[]) if r.kind in branches else r for r in graph.regions]
     empty = Graph(graph.values, graph.ops, regions)
-    return peak_with_workspaces(empty, Timeline(empty, timeline.lifetimes.model, timeline.dims))
+    return peak_with_workspaces(empty, Timeline(empty, timeline.lifetimes.runtime, timeline.dims))
 
 
 def _bytes_by_position(graph: Graph, points: Iterable[Point]) -> List[int]:

@@ -6,7 +6,6 @@ Needs: all other passes before it. Keeps: the order of ops. Changes: adds FORGET
 from __future__ import annotations
 
 from transpiler.analysis.leftovers import left_by_earlier_runs
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import FORGET, Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.release import add_op
@@ -14,7 +13,7 @@ from transpiler.passes.release import add_op
 
 def forget_earlier_runs(graph: Graph, context: PassContext) -> Graph:
     """Adds FORGET ops before each op that would find what an earlier run left, where the runtime retains that."""
-    if context.model is not RuntimeModel.RETAINING:
+    if context.runtime.collects:
         return graph
     left, main = left_by_earlier_runs(graph), graph.regions[0]
     done = {v for op in graph.region_ops(0) if op.kind == FORGET for v in op.writes()}

@@ -13,7 +13,6 @@ from typing import Dict, Iterator, List, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Span, spans
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
@@ -31,7 +30,7 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     # Before there are SHARE ops: what those name looks like the business of others.
     alone = never_shared(graph, spans(graph))
     _share_in_inner_regions(graph, context, alone)
-    timeline = Timeline(graph, RuntimeModel.COLLECTING, context.dims)
+    timeline = Timeline(graph, context.runtime, context.dims)
     found = spans(graph)
     bound = never_released(alone)
     for region in graph.regions[1:]:
@@ -47,7 +46,7 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     least = timeline.peak_bytes * _LEAST_SHARE
     everywhere = frozenset(r.id for r in graph.regions)
     pairs: Dict[int, List[Tuple[int, int]]] = {}
-    for op, source, target in Lifetimes(graph, RuntimeModel.COLLECTING, everywhere).shared:
+    for op, source, target in Lifetimes(graph, context.runtime, everywhere).shared:
         large = _bytes(graph, target, timeline) >= least
         if graph.ops[op].region and large and graph.ops[op].kind not in HANDS_ON:
             pairs.setdefault(op, []).extend(_tenants(graph, op, source, target))

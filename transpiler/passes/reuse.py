@@ -11,7 +11,6 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, 
 
 import numpy as np
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.assignment import Fits, assign
 from transpiler.assignment.sharing import MayShare
@@ -47,7 +46,7 @@ def _reused(graph: Graph, context: PassContext, regions: Iterable[int]) -> Graph
     found = tenants_by_region(graph, context)
     groups = [group for region in regions for group in _by_dtype(found.get(region, []))]
     strategies = [pool_tiers]
-    if context.model is RuntimeModel.RETAINING:
+    if not context.runtime.collects:
         strategies.append(smallest_assignment)
         strategies.append(_alone)
     plans = [_moves_by(strategy, groups, context, every_order) for strategy in strategies]
@@ -159,4 +158,4 @@ def _moved(graph: Graph, moves: List[Reuse]) -> Graph:
 
 
 def _peak(graph: Graph, context: PassContext) -> int:
-    return Timeline(graph, context.model, context.dims).peak_bytes
+    return Timeline(graph, context.runtime, context.dims).peak_bytes

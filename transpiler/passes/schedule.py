@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.accesses import Accesses
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
@@ -98,7 +97,7 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
 def _judge(context: PassContext, timeline: Timeline, region: int, given: Sequence[int],
            inner_peaks: Mapping[int, int]) -> Judge:
     """The cells of a problem know nothing of branches that exclude each other: there the timeline itself is asked."""
-    if context.model is RuntimeModel.RETAINING and region != 0:
+    if not context.runtime.collects and region != 0:
         return storage_bytes
     if timeline.counts_as_cells(region):
         return peak_bytes

@@ -26,7 +26,8 @@ def sum_early(graph: Graph, context: PassContext) -> Graph:
     """Splits every sum of the main block that can be split."""
     if context.parallel:
         return graph
-    peak = context.once('timeline', lambda: Timeline(graph, context.model, context.dims)).peak_bytes
+    peak = context.once('timeline',
+                        lambda: Timeline(graph, context.runtime, context.dims)).peak_bytes
     return _Splitter(graph, context, peak * _WORTH_IT).run()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import List, Sequence, Tuple
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, UPDATES,
@@ -17,7 +16,7 @@ def bases(runner: Runner, plans: Sequence[Plan], sequences: Sequences) -> List[P
     Clones start as soon as they can unless their order is held, so that must be allowed too.
     """
     allowed = {step for sequence in sequences for step in sequence}
-    gains = runner.context.model is RuntimeModel.COLLECTING and bool(runner.context.recompute)
+    gains = runner.context.runtime.collects and bool(runner.context.recompute)
     if not gains or not {SCHEDULE, RECOMPUTE} <= allowed:
         return []
     first = runner.run(first_steps(sequences)).steps

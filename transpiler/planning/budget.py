@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Callable, Dict, Iterator, Sequence
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
 from transpiler.planning.bases import bases
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (ARRAYS, COPIES, FIRST, RECOMPUTE, UNREAD, Sequences,
-                                           within_loops)
+from transpiler.planning.sequences import (ARRAYS, COPIES, FIRST, RECOMPUTE, UNREAD, NamedPass,
+                                           Sequences, within_loops)
 
 _MOST_NAMED = 8
 
@@ -28,7 +27,9 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
     first = tuple(step for step in best.steps if step in FIRST)
     rest = tuple(step for step in best.steps if step not in first + within_loops(best.steps))
     copies = runner.run(first + (COPIES,))
-    found = [('recompute', level) for level in recompute_levels(copies.graph, runner.context)]
+    found = [
+        NamedPass('recompute', level) for level in recompute_levels(copies.graph, runner.context)
+    ]
     tried = {
         (COPIES, level, UNREAD, ARRAYS) + after: None for level in found for after in (rest, ())
     }
@@ -53,7 +54,7 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
         MemoryBudgetError: there is none.
     """
     # The main block alone: what finishing adds there keeps to the budget that the choice kept to.
-    flat = len(best.graph.regions) == 1 and runner.context.model is RuntimeModel.COLLECTING
+    flat = len(best.graph.regions) == 1 and runner.context.runtime.collects
     judge = (lambda plan: plan) if flat else finish
     finished = next((plan for plan in _cheapest_first([best, *tried])
                      if plan.timely_bytes <= budget and judge(plan).sure_bytes <= budget), None)

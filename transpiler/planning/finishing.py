@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.planning.lag import in_order_and_in_time
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import FRESH, SCHEDULE, SPACED, Sequences
+from transpiler.runtime import Can, Runtime
 
 _MORE_FOR_SPEED = 1.005
 
@@ -19,7 +19,7 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
     """`chosen` as it is to run. Under a budget the first way to go on that keeps it, or else the last."""
     if chosen.recomputed is not None or chosen.extra_seconds:
         chosen = replace(chosen, step_seconds=runner.step_seconds)
-    holds = may_hold(runner.context.model, options, sequences)
+    holds = may_hold(runner.context.runtime, options, sequences)
     done = chosen
     for start in _starts(runner, chosen, options):
         done = in_order_and_in_time(runner, start, options.budget) if holds else start
@@ -30,10 +30,11 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
     return done
 
 
-def may_hold(model: RuntimeModel, options: PlanOptions, sequences: Sequences) -> bool:
+def may_hold(runtime: Runtime, options: PlanOptions, sequences: Sequences) -> bool:
     """Whether orders may be held, and what is dead released in time: what moves no ops does it for a budget alone."""
-    for_budget = options.budget is not None and model is RuntimeModel.COLLECTING and bool(sequences)
-    return not options.parallel and (for_budget or any(SCHEDULE in each for each in sequences))
+    for_budget = options.budget is not None and runtime.collects and bool(sequences)
+    may = Can.PIN in runtime.can and not options.parallel
+    return may and (for_budget or any(SCHEDULE in each for each in sequences))
 
 
 def _starts(runner: Runner, chosen: Plan, options: PlanOptions) -> Iterator[Plan]:

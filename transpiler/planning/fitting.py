@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Callable, List, Optional, Sequence
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
@@ -112,7 +111,7 @@ class Fitter:
     def _apply(self, chosen: _Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
-        after = Timeline(graph, self._context.model, self._context.dims)
+        after = Timeline(graph, self._context.runtime, self._context.dims)
         done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
                           least_seconds(problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates))
@@ -142,5 +141,5 @@ def _different(bases: Sequence[Plan]) -> List[Plan]:
 
 
 def _can_gain(base: Plan, context: PassContext) -> bool:
-    return (context.model is RuntimeModel.COLLECTING and bool(context.recompute) and
-            not context.parallel and backward_start(base.graph) < len(base.graph.regions[0].ops))
+    return (context.runtime.collects and bool(context.recompute) and not context.parallel and
+            backward_start(base.graph) < len(base.graph.regions[0].ops))

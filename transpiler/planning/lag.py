@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import FrozenSet, Optional, Sequence
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
@@ -23,7 +22,7 @@ _AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMP
 
 def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
-    if runner.context.model is not RuntimeModel.COLLECTING and budget is not None:
+    if not runner.context.runtime.collects and budget is not None:
         releases = any(op.kind == RELEASE for op in best.graph.region_ops(0))
         return replace(best, held=best.held | {0}) if releases else best
     lags = _lags(runner, best)
@@ -40,7 +39,7 @@ def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> P
 
 def _lags(runner: Runner, best: Plan) -> bool:
     """Whether there is a collector, and it would raise the peak if it were late."""
-    return (runner.context.model is RuntimeModel.COLLECTING and
+    return (runner.context.runtime.collects and
             best.after.lagging_peak_bytes > best.after.peak_bytes * _WORTH_A_CHANGE)
 
 

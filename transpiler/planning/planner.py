@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import List, Mapping, Tuple
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
@@ -15,14 +14,15 @@ from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import OPTIMIZE, SUMS, Sequences
+from transpiler.runtime import Runtime
 
 
 def plan(graph: Graph,
-         model: RuntimeModel,
+         runtime: Runtime,
          dims: Mapping[str, int],
          options: PlanOptions = PlanOptions(),
          sequences: Sequences = OPTIMIZE) -> Plan:
-    """The best of the pass sequences by the timeline of `model`; the original if none lowers the peak.
+    """The best of the pass sequences by the timeline of `runtime`; the original if none lowers the peak.
 
     With `options.parallel`, nothing is done that could keep two ops from running side by side: no op is moved or held
     back, and values share memory only if that adds no dependence.
@@ -30,7 +30,7 @@ def plan(graph: Graph,
     Raises:
         MemoryBudgetError: no plan keeps to `options.budget`.
     """
-    runner = Runner(graph, model, dims, options, loose=not may_hold(model, options, sequences))
+    runner = Runner(graph, runtime, dims, options, loose=not may_hold(runtime, options, sequences))
     best, tried = _try_all(runner, sequences)
     if options.budget is None:
         return finish(runner, _within_overhead(runner, best, options, sequences), options,

@@ -8,7 +8,6 @@ from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_sizes
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
@@ -95,7 +94,7 @@ class Plan:
         """
         if self.served:
             return self.needed_bytes
-        if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
+        if not self.after.lifetimes.runtime.collects:
             return self.needed_bytes + self._fed_bytes
         return self._uncollected(self.loose or self.frees_in_time, lags=False)
 
@@ -119,7 +118,7 @@ class Plan:
         they read and write come on top: the first run frees none of them before its end.
         """
         most = self.timely_bytes
-        if self.after.lifetimes.model is not RuntimeModel.COLLECTING:
+        if not self.after.lifetimes.runtime.collects:
             unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
             most = max(most, self.needed_before) if unheld else most
         elif len(self.graph.regions) > 1 and not self.served:

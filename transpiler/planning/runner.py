@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.sequences import (AFTER_ORDER, FOR_INNER_REGIONS, IN_PLACE, RELEASE, REUSE,
-                                           SCHEDULE, NamedPass, Pass)
+                                           SCHEDULE, NamedPass)
+from transpiler.runtime import Runtime
 
 
 class Runner:
@@ -21,11 +21,11 @@ class Runner:
 
     def __init__(self,
                  graph: Graph,
-                 model: RuntimeModel,
+                 runtime: Runtime,
                  dims: Mapping[str, int],
                  options: PlanOptions,
                  loose: bool = False) -> None:
-        self.context = PassContext(model,
+        self.context = PassContext(runtime,
                                    dims,
                                    options.level,
                                    options.skip_grads,
@@ -33,10 +33,10 @@ class Runner:
                                    options.max_overhead,
                                    options.cost,
                                    parallel=options.parallel)
-        before = Timeline(graph, model, dims)
+        before = Timeline(graph, runtime, dims)
         self._start = Plan(graph, graph, before, before, loose=loose)
-        # (id of the plan to start from, pass, by name and function) -> that plan, which keeps its id, and the one it leads to
-        self._steps: Dict[Tuple[int, str, Pass], Tuple[Plan, Plan]] = {}
+        # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
+        self._steps: Dict[Tuple[int, NamedPass], Tuple[Plan, Plan]] = {}
         # by id of the plan, which keeps its id
         self._known: Dict[int, Tuple[Plan, Dict[str, Any]]] = {}
 
@@ -52,7 +52,7 @@ class Runner:
         flat = len(self._start.graph.regions) == 1
         if flat and FOR_INNER_REGIONS.intersection(sequence):
             return False
-        if self.context.model is RuntimeModel.COLLECTING:
+        if self.context.runtime.collects:
             if RELEASE in sequence:
                 return False
             # In the main block it frees after the last use and works in place by itself: fewer names are no gain.
@@ -61,28 +61,28 @@ class Runner:
         if SCHEDULE in sequence:
             return not self.context.parallel
         given = self.run([s for s in sequence if s not in AFTER_ORDER])
-        ordered = self._steps.get((id(given), *SCHEDULE))
+        ordered = self._steps.get((id(given), SCHEDULE))
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
         """The plan after the passes of `sequence`, on top of `start`."""
         plan = start or self._start
-        for name, rewrite in sequence:
-            key = (id(plan), name, rewrite)
+        for step in (s for s in sequence if s.needs <= self.context.runtime.can):
+            key = (id(plan), step)
             if key not in self._steps:
-                self._steps[key] = (plan, self._step(plan, name, rewrite))
+                self._steps[key] = (plan, self._step(plan, step))
             plan = self._steps[key][1]
         return plan
 
     def _known_of(self, plan: Plan) -> Dict[str, Any]:
         if id(plan) not in self._known:
             known: Dict[str, Any] = {'timeline': plan.after}
-            if self.context.model is RuntimeModel.COLLECTING:
+            if self.context.runtime.collects:
                 known['collecting'] = plan.after
             self._known[id(plan)] = (plan, known)
         return self._known[id(plan)][1]
 
-    def _step(self, start: Plan, name: str, rewrite: Pass) -> Plan:
+    def _step(self, start: Plan, step: NamedPass) -> Plan:
         context = replace(self.context,
                           known=self._known_of(start),
                           given=start.graph,
@@ -90,18 +90,18 @@ class Runner:
                           left_alone=dict(start.left_alone),
                           saved_seconds=start.saved_seconds,
                           spent_seconds=start.extra_seconds)
-        graph = rewrite(start.graph.copy(), context)
+        graph = step.rewrite(start.graph.copy(), context)
         start.left_alone.update(context.left_alone)
         if start.graph == graph:
             return start
-        after = Timeline(graph, context.model, context.dims)
+        after = Timeline(graph, context.runtime, context.dims)
         saved = start.after.peak_bytes - after.peak_bytes
         return replace(start,
                        graph=graph,
                        after=after,
                        reuses=context.reuses,
                        left_alone=context.left_alone,
-                       savings=start.savings + [(name, saved)],
-                       steps=start.steps + ((name, rewrite),),
+                       savings=start.savings + [(step.name, saved)],
+                       steps=start.steps + (step,),
                        saved_seconds=context.saved_seconds,
                        extra_seconds=context.spent_seconds)

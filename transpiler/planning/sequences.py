@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Sequence, Tuple
+from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 from transpiler.ir import Graph
 from transpiler.passes.arrays import empty_arrays
@@ -20,28 +20,41 @@ from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
 from transpiler.passes.sums import sum_early
+from transpiler.runtime import Can
 
 Pass = Callable[[Graph, PassContext], Graph]
-NamedPass = Tuple[str, Pass]
 
-SCHEDULE: NamedPass = ('schedule', schedule)
-UPDATES: NamedPass = ('updates early', updates_early_in_main)
-SPACED: NamedPass = ('updates apart', space_updates_in_main)
-IN_PLACE: NamedPass = ('in-place', coalesce_in_place)
-REUSE: NamedPass = ('reuse', reuse_storages)
-REUSE_INSIDE: NamedPass = ('reuse inside', reuse_inside)
-HOIST: NamedPass = ('one storage for all trips', hoist_storages)
-COPIES: NamedPass = ('loop-invariant copies', drop_invariant_copies)
-UNREAD: NamedPass = ('unread loop copies', drop_unread_copies)
-RECOMPUTE: NamedPass = ('recompute', recompute_in_regions)
-RECOMPUTE_LESS: NamedPass = ('recompute', recompute_less_in_regions)
-ARRAYS: NamedPass = ('emptied arrays', empty_arrays)
-RELEASE: NamedPass = ('release', release_storages)
-PROMPT: NamedPass = ('prompt release', hand_on_or_release)
-SURE: NamedPass = ('sure release', release_surely)
-FRESH: NamedPass = ('fresh start', forget_earlier_runs)
-SUMS: NamedPass = ('sums early', sum_early)
-HAND_OUT: NamedPass = ('gradients moved out of branches', hand_out_of_branches)
+
+class NamedPass(NamedTuple):
+    """A pass, and what it asks of the runtime: where that is missing, it is left out."""
+
+    name: str
+    rewrite: Pass
+    needs: FrozenSet[Can] = frozenset()
+
+
+def _needs(*needs: Can) -> FrozenSet[Can]:
+    return frozenset(needs)
+
+
+SCHEDULE = NamedPass('schedule', schedule, _needs(Can.PIN))
+UPDATES = NamedPass('updates early', updates_early_in_main, _needs(Can.PIN))
+SPACED = NamedPass('updates apart', space_updates_in_main, _needs(Can.PIN))
+IN_PLACE = NamedPass('in-place', coalesce_in_place, _needs(Can.RENAME))
+REUSE = NamedPass('reuse', reuse_storages, _needs(Can.RENAME))
+REUSE_INSIDE = NamedPass('reuse inside', reuse_inside, _needs(Can.RENAME))
+HOIST = NamedPass('one storage for all trips', hoist_storages, _needs(Can.RENAME))
+COPIES = NamedPass('loop-invariant copies', drop_invariant_copies, _needs(Can.NO_COPY))
+UNREAD = NamedPass('unread loop copies', drop_unread_copies, _needs(Can.NO_COPY))
+RECOMPUTE = NamedPass('recompute', recompute_in_regions)
+RECOMPUTE_LESS = NamedPass('recompute', recompute_less_in_regions)
+ARRAYS = NamedPass('emptied arrays', empty_arrays, _needs(Can.RELEASE))
+RELEASE = NamedPass('release', release_storages, _needs(Can.RELEASE, Can.SHARE))
+PROMPT = NamedPass('prompt release', hand_on_or_release, _needs(Can.RELEASE, Can.SHARE))
+SURE = NamedPass('sure release', release_surely, _needs(Can.RELEASE, Can.SHARE))
+FRESH = NamedPass('fresh start', forget_earlier_runs, _needs(Can.CLEAN_START))
+SUMS = NamedPass('sums early', sum_early, _needs(Can.PIN))
+HAND_OUT = NamedPass('gradients moved out of branches', hand_out_of_branches, _needs(Can.SHARE))
 # What always helps, if it does anything.
 FIRST = (HAND_OUT, SUMS)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
@@ -62,7 +75,7 @@ RELEASE_ONLY: Sequences = ((RELEASE,),)
 
 def within_loops(steps: Sequence[NamedPass]) -> Tuple[NamedPass, ...]:
     """Those of `steps` that change what loops and branches compute and keep."""
-    return tuple(s for s in steps if s in LOOP_PASSES or isinstance(s[1], RecomputeWithin))
+    return tuple(s for s in steps if s in LOOP_PASSES or isinstance(s.rewrite, RecomputeWithin))
 
 
 def simpler_and_simpler(sequences: Sequences) -> Iterator[Sequences]:

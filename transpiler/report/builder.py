@@ -6,7 +6,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import unknown_workspaces
 from transpiler.ir import Graph, RegionKind
@@ -16,22 +15,23 @@ from transpiler.planning import Plan
 from transpiler.report.blocks import block_reports
 from transpiler.report.picture import makers, op_text, pictures
 from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
+from transpiler.runtime import IDEAL, Runtime
 
 # Regions keep their ids.
 _SAME: Mapping[int, int] = MappingProxyType({})
 
 
 def build_report(plan: Plan,
-                 model: RuntimeModel,
+                 runtime: Runtime,
                  dims: Mapping[str, int],
                  assumed: List[str],
                  seconds: float,
                  note: str,
                  same_region: Mapping[int, int] = _SAME) -> MemoryReport:
     """The report of a plan; `same_region` maps regions of its original to those that they became."""
-    bound = Timeline(plan.graph.unshared(), RuntimeModel.IDEAL, dims)
+    bound = Timeline(plan.graph.unshared(), IDEAL, dims)
     return MemoryReport(changed=plan.changed,
-                        runtime=model.value,
+                        runtime=runtime.name,
                         peak_bytes_before=plan.before.peak_bytes,
                         peak_bytes_after=plan.after.peak_bytes,
                         lower_bound_bytes=bound.peak_bytes,

@@ -9,7 +9,6 @@ from typing import Dict, Optional, Tuple
 from paddle.base.proto import framework_pb2
 
 from transpiler import arguments
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2 import environment
 from transpiler.backends.paddle2.emitter import MARKS, emit
@@ -24,6 +23,7 @@ from transpiler.planning import OPTIMIZE, Plan, PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.memory_report import human
+from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.enclosure import enclose, is_enclosed
 from transpiler.serving.files import SavedProgram, check_fetched
 from transpiler.serving.in_parts import run_in_parts
@@ -137,7 +137,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
     dims, assumed = sizes_of(old, symbols, request)
-    before = Timeline(old.graph, RuntimeModel.RETAINING, dims)
+    before = Timeline(old.graph, RETAINING, dims)
     given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
     best = min((given, ordered), key=lambda e: e.after.peak_bytes)
     moved = _enclosed(move_inputs(best.inner), old, dims)
@@ -155,7 +155,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
         best, note = _in_parts(whole, fused.parameters, saved, old, dims)
         savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
     plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings, served=True)
-    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
+    report = build_report(plan, RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
     # Paddle writes no file of no parameters, and does not load one.
     replaced = {PARAMETERS: fused.parameters} if fused.parameters else {}
@@ -199,7 +199,7 @@ def _enclosed(inner: framework_pb2.ProgramDesc, old: ImportedProgram, dims: Dict
     program = import_program(serialized)
     _label(program.graph, _source_lines(old))
     _hand_over(program.graph)
-    after = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    after = Timeline(program.graph, COLLECTING, dims)
     return _Enclosed(inner, serialized, program, after)
 
 
@@ -219,7 +219,7 @@ def _hand_over(graph: Graph) -> None:
 
 def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
     """The same ops in an order that needs less, proved equal. No name is shared: predictors may load the result."""
-    graph = schedule(program.graph.copy(), PassContext(RuntimeModel.COLLECTING, dims))
+    graph = schedule(program.graph.copy(), PassContext(COLLECTING, dims))
     emitted = emit(program, graph)
     check_emitted(program, emitted)
     return emitted.message.SerializeToString()
@@ -243,8 +243,7 @@ def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimiz
     try_import(saved)
     program = import_program(saved.serialized)
     dims, assumed = sizes_of(program, program.symbols(), request)
-    timeline = Timeline(program.graph, RuntimeModel.COLLECTING, dims)
+    timeline = Timeline(program.graph, COLLECTING, dims)
     plan = Plan(program.graph, program.graph, timeline, timeline, served=True)
-    report = build_report(plan, RuntimeModel.RETAINING, dims, assumed,
-                          time.perf_counter() - started, _ALREADY)
+    report = build_report(plan, RETAINING, dims, assumed, time.perf_counter() - started, _ALREADY)
     return Optimized(saved.serialized, plan, dims, report)

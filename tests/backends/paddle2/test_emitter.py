@@ -8,7 +8,6 @@ from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import PROGRAMS, build, small_options
 from tests.scenarios import branches, dynamic_rnn, loops, recurrent, straight
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2.emitter import emit
 from transpiler.backends.paddle2.importer import ImportedProgram, import_program
 from transpiler.backends.paddle2.naming import SHARED, names_of, rename_lists
@@ -17,6 +16,7 @@ from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
+from transpiler.runtime import RETAINING
 
 SCENARIOS = (straight.name_written_twice, branches.nested, branches.switch_case, loops.nested,
              loops.branch_inside, loops.array_of_outputs, recurrent.recurrent_operator,
@@ -30,7 +30,7 @@ def imported(case: Any) -> ImportedProgram:
 
 def reused(program: ImportedProgram) -> Graph:
     dims = {symbol: 3 for symbol in program.symbols()}
-    context = PassContext(RuntimeModel.RETAINING, dims, skip_grads=False)
+    context = PassContext(RETAINING, dims, skip_grads=False)
     return reuse_storages(coalesce_in_place(program.graph.copy(), context), context)
 
 

@@ -9,7 +9,6 @@ import pytest
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.arguments import dim_values
 from transpiler.backends.paddle2.emitter import MARKS, EmittedProgram, emit
 from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram,
@@ -17,14 +16,15 @@ from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, Imp
 from transpiler.backends.paddle2.validation import check_emitted
 from transpiler.errors import VerificationError
 from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import RETAINING
 
 Message = framework_pb2.ProgramDesc
 Mutation = Callable[[EmittedProgram], None]
 Named = Tuple[str, Mutation]
 # Clones, replays, reloads, releases, shared and moved storages; sub-blocks and their gradients.
 CASES = {
-    'loop': (RuntimeModel.RETAINING, PlanOptions(recompute='max', skip_grads=False)),
-    'transformer': (RuntimeModel.RETAINING, PlanOptions(recompute='max', level=1)),
+    'loop': (RETAINING, PlanOptions(recompute='max', skip_grads=False)),
+    'transformer': (RETAINING, PlanOptions(recompute='max', level=1)),
 }
 _VarType = framework_pb2.VarType
 

@@ -14,7 +14,6 @@ from tests.harness import (Case, assert_same_bytes, fingerprint, fresh_scope, ne
 from tests.scenarios import straight
 from tests.scenarios.common import data, floats, random_feed, train
 from transpiler import MergedVariableError, memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2 import live_program
 from transpiler.backends.paddle2.emitter import emit
 from transpiler.backends.paddle2.guard import merged_variables
@@ -22,6 +21,7 @@ from transpiler.backends.paddle2.importer import import_program
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
+from transpiler.runtime import RETAINING
 
 CHAIN = straight.chain_without_extra_fetches
 
@@ -29,8 +29,7 @@ CHAIN = straight.chain_without_extra_fetches
 def merge_all(case: Case) -> Dict[str, str]:
     """Rewrites the case with all merges that are safe, whether they pay or not. Returns them."""
     program = import_program(fingerprint(case.main), case.fetch)
-    context = PassContext(RuntimeModel.RETAINING, {s: 64 for s in program.symbols()},
-                          skip_grads=False)
+    context = PassContext(RETAINING, {s: 64 for s in program.symbols()}, skip_grads=False)
     graph = reuse_storages(coalesce_in_place(program.graph.copy(), context), context)
     emitted = emit(program, graph)
     live_program.replace_contents(case.main, emitted)

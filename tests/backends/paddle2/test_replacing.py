@@ -12,11 +12,11 @@ from benchmarks.programs import build, small_options
 from tests.harness import Case, assert_same_bytes, fingerprint, run_case
 from tests.scenarios import branches, loops, straight
 from transpiler import memory_optimize
-from transpiler.analysis.runtime import RuntimeModel
 from transpiler.backends.paddle2 import live_program
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
 # Every method of these is a call of Paddle's that may fail.
 CLASSES = (core.ProgramDesc, core.BlockDesc, core.OpDesc, core.VarDesc, framework.Block,
@@ -56,7 +56,7 @@ def calls_that_may_fail() -> Iterator[Tuple[type, str, Callable[..., Any]]]:
                 yield owner, name, method
 
 
-def rewritten(case: Case, runtime: RuntimeModel) -> EmittedProgram:
+def rewritten(case: Case, runtime: Runtime) -> EmittedProgram:
     program = import_program(fingerprint(case.main), case.fetch)
     decided = plan(program.graph, runtime, {s: 8 for s in program.symbols()}, PlanOptions())
     assert decided.changed
@@ -78,9 +78,9 @@ def everything(program: paddle.static.Program) -> Dict[str, Any]:
 
 
 CASES = {
-    'chain': (straight.chain_without_extra_fetches, RuntimeModel.RETAINING),
-    'branch': (branches.captured_temporaries_of_the_main_block, RuntimeModel.COLLECTING),
-    'loop': (loops.captured_temporaries_of_the_main_block, RuntimeModel.COLLECTING),
+    'chain': (straight.chain_without_extra_fetches, RETAINING),
+    'branch': (branches.captured_temporaries_of_the_main_block, COLLECTING),
+    'loop': (loops.captured_temporaries_of_the_main_block, COLLECTING),
 }
 
 
