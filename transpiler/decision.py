@@ -17,7 +17,7 @@ from transpiler.backends.paddle2.importer import ImportedProgram, import_message
 from transpiler.backends.paddle2.validation import check_emitted, check_inputs, check_names, check_sizes
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.plain import printable
-from transpiler.planning import Plan, PlanOptions, Sequences, plan, simpler_and_simpler
+from transpiler.planning import Plan, PlanOptions, Sequences, Work, plan, simpler_and_simpler
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 from transpiler.runtime import Runtime
@@ -119,10 +119,10 @@ def _proved(program: ImportedProgram, runtime: Runtime, dims: Mapping[str, int],
             options: PlanOptions, sequences: Sequences, mark: str) -> _Proved:
     """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried; so is one that would need
     more than no plan for other sizes of the inputs, but where nothing else keeps to the budget."""
-    note, grows = '', None
+    note, grows, work = '', None, Work()
     for allowed in simpler_and_simpler(sequences):
         try:
-            decided = plan(program.graph, runtime, dims, options, allowed)
+            decided = plan(program.graph, runtime, dims, options, allowed, work)
         except MemoryBudgetError:
             if grows is None:
                 raise

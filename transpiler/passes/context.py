@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, TypeVar
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.timeline import Timeline
@@ -29,7 +29,8 @@ class PassContext:
 
     `dims` ranks choices; it never makes a plan unsafe for other sizes. `reuses` and `left_alone` (value id ->
     reason) are what the passes did and did not do, for the report. `known` is what was found out of the graph that the pass
-    is given, which others may be given too; `given` is that graph, which no pass changes.
+    is given, which others may be given too; `given` is that graph, which no pass changes. `solved` are the answers to what
+    graphs have in common, for all of them; `after` is the timeline of what the pass gives back, if it has made one.
     """
 
     runtime: Runtime
@@ -46,6 +47,8 @@ class PassContext:
     spent_seconds: float = 0.0  # extra time of a step that passes so far have spent on recomputing
     known: Optional[Dict[str, Any]] = None
     given: Optional[Graph] = None
+    solved: Dict[Hashable, Any] = field(default_factory=dict)
+    after: Optional[Timeline] = None
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What `make` finds out of the graph that the pass was given, before it has changed it."""
@@ -60,3 +63,9 @@ class PassContext:
         # Not of the copy that the pass changes: what a timeline finds out later would be of the changed one.
         given = graph if self.given is None else self.given
         return self.once('collecting', lambda: Timeline(given, self.runtime.freeing(), self.dims))
+
+    def answer(self, question: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds, which must follow from `question`, `dims` and the options alone."""
+        if question not in self.solved:
+            self.solved[question] = make()
+        return self.solved[question]

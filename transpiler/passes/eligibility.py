@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Set
+from typing import Dict, FrozenSet, Set, Tuple
 
 from transpiler.analysis.control_flow_graph import ControlFlowGraph
-from transpiler.analysis.positions import Span
+from transpiler.analysis.positions import Span, spans
 from transpiler.ir import MOVE, Graph, RegionKind, Value, ValueKind
+from transpiler.passes.context import PassContext
 
 _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
@@ -20,7 +21,17 @@ PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 LEAST_BYTES = 256
 
 
-def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
+def uses(graph: Graph, context: PassContext) -> Tuple[Dict[int, Span], Dict[int, str]]:
+    """Spans and `never_shared` of the graph that a pass was given, for its start: before it has changed anything."""
+
+    def find() -> Tuple[Dict[int, Span], Dict[int, str]]:
+        found = spans(graph)
+        return found, never_shared(graph, found)
+
+    return context.once('uses', find)
+
+
+def never_shared(graph: Graph, found: Dict[int, Span]) -> Dict[int, str]:
     """Reason by value id, for every value that must keep a memory of its own."""
     reasons: Dict[int, str] = {}
     for value in graph.values:
@@ -36,7 +47,7 @@ def never_shared(graph: Graph, spans: Dict[int, Span]) -> Dict[int, str]:
                                                                                   _COPIED_BY_NAME)):
         for value in values:
             reasons.setdefault(value, reason)
-    for value, span in spans.items():
+    for value, span in found.items():
         if not span.defined:
             reasons.setdefault(value, 'not written first by a plain op of its own block')
     return reasons

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Dict, List, Set
 
-from transpiler.analysis.positions import spans
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import keeps_its_name, never_shared
+from transpiler.passes.eligibility import keeps_its_name, uses
 
 _SCOPED = (RegionKind.LOOP, RegionKind.BRANCH)
 
@@ -27,8 +26,7 @@ def hoist_storages(graph: Graph, context: PassContext) -> Graph:
     if context.runtime.collects:
         return graph
     multiplied = {r.id for r in graph.regions if _is_kept_per_trip(graph, r.id)}
-    found = spans(graph)
-    alone = never_shared(graph, found)
+    found, alone = uses(graph, context)
     closed = keeps_its_name(graph, context.skip_grads)
     taken: Set[str] = {v.name for v in graph.values if v.region == 0}
     members: Dict[int, List[int]] = {}

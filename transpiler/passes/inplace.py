@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Dict, Iterator, Set, Tuple
 
-from transpiler.analysis.positions import Positions, Span, spans
+from transpiler.analysis.positions import Positions, Span
 from transpiler.ir import Graph, Op
 from transpiler.passes.context import PassContext, Reuse
-from transpiler.passes.eligibility import keeps_its_name, never_shared
+from transpiler.passes.eligibility import keeps_its_name, uses
 from transpiler.passes.parallel import EveryOrder
 
 
@@ -23,8 +23,7 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     works on one variable: elementwise_add_grad with an inner broadcast gives wrong results. So this is only
     done to operators that eager mode runs in place too.
     """
-    found = spans(graph)
-    alone = never_shared(graph, found)
+    found, alone = uses(graph, context)
     closed = keeps_its_name(graph, context.skip_grads)
     position = Positions(graph).of
     every_order = EveryOrder(graph) if context.parallel else None

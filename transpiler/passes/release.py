@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetimes
-from transpiler.analysis.positions import Span, spans
+from transpiler.analysis.positions import Span
 from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import MOVED, never_shared
+from transpiler.passes.eligibility import MOVED, uses
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -23,8 +23,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     Paddle's executor works in place where an operand is used for the last time; the release is a later use. So
     the SHARE op that it would have inserted is written out, before the op.
     """
-    found = spans(graph)
-    alone = never_shared(graph, found)
+    found, alone = uses(graph, context)
     context.left_alone.update(alone)
     dying = last_uses(graph, 0, found, {v: why for v, why in alone.items() if why != MOVED})
     shared = in_place_by_op(graph, context.collecting(graph).lifetimes)

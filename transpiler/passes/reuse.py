@@ -7,6 +7,7 @@ Needs: nothing; in-place coalescing before it gives it longer chains. Keeps: the
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -52,9 +53,22 @@ def _reused(graph: Graph, context: PassContext, regions: Iterable[int]) -> Graph
     plans = [_moves_by(strategy, groups, context, every_order) for strategy in strategies]
     best = plans[0]
     if any(plan != best for plan in plans):
-        best = min(plans, key=lambda plan: _peak(_moved(graph.copy(), plan), context))
+        best, context.after = _lowest(graph, plans, context)
     context.reuses.extend(best)
     return _moved(graph, best)
+
+
+def _lowest(graph: Graph, plans: List[List[Reuse]],
+            context: PassContext) -> Tuple[List[Reuse], Timeline]:
+    """The plan of the lowest peak, and the timeline of what it makes of `graph`."""
+    judged: List[Tuple[List[Reuse], Timeline]] = []
+    for moves in plans:
+        if any(moves == other for other, _ in judged):
+            continue
+        measure = partial(Timeline, _moved(graph.copy(), moves), context.runtime, context.dims)
+        # Of a graph in which nothing moves, it is known from before.
+        judged.append((moves, measure() if moves else context.once('timeline', measure)))
+    return min(judged, key=lambda each: each[1].peak_bytes)
 
 
 def pool_tiers(tenants: List[Tenant], context: PassContext,
@@ -90,6 +104,15 @@ def smallest_assignment(tenants: List[Tenant], context: PassContext,
     """
     if len(tenants) > _MOST_FOR_PORTFOLIO:
         return pool_tiers(tenants, context, every_order)
+    if every_order is not None:
+        return _smallest(tenants, context, every_order)
+    # Passes in other places leave most tenants as they are: the same question comes again and again.
+    asked = [(t.first, t.last, t.shape_last, t.size, t.shape) for t in tenants]
+    return context.answer((_smallest, *asked), lambda: _smallest(tenants, context, None))
+
+
+def _smallest(tenants: List[Tenant], context: PassContext,
+              every_order: Optional[EveryOrder]) -> List[int]:
     ranges = np.array([(t.first, t.last) for t in tenants], dtype=np.int64)
     sizes = np.array([t.size.evaluate(context.dims) for t in tenants], dtype=np.int64)
     fits = Fits.of_sizes([t.size for t in tenants], None if context.level else ranges[:, 0])
@@ -155,7 +178,3 @@ def _moved(graph: Graph, moves: List[Reuse]) -> Graph:
     for value in graph.values:
         value.storage = storage.get(value.storage, value.storage)
     return graph
-
-
-def _peak(graph: Graph, context: PassContext) -> int:
-    return Timeline(graph, context.runtime, context.dims).peak_bytes

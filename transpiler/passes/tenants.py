@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Dict, FrozenSet, Hashable, List, Tuple
 
 from transpiler.analysis.lifetimes import largest
-from transpiler.analysis.positions import Span, spans
+from transpiler.analysis.positions import Span
 from transpiler.ir import Graph, Size
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import keeps_its_name, never_shared
+from transpiler.passes.eligibility import keeps_its_name, uses
 
 
 @dataclass
@@ -33,8 +33,7 @@ class Tenant:
 
 def tenants_by_region(graph: Graph, context: PassContext) -> Dict[int, List[Tenant]]:
     """Everything that may share, by region, in order of first definition."""
-    found = spans(graph)
-    alone = never_shared(graph, found)
+    found, alone = uses(graph, context)
     context.left_alone.update(alone)
     closed = keeps_its_name(graph, context.skip_grads)
     members: Dict[int, List[int]] = {}

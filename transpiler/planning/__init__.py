@@ -3,7 +3,9 @@
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.planner import plan
 from transpiler.planning.sequences import OPTIMIZE, RELEASE_ONLY, Sequences, simpler_and_simpler
+from transpiler.planning.work import Work
 
 __all__ = [
-    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'plan', 'simpler_and_simpler'
+    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'Work', 'plan',
+    'simpler_and_simpler'
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import List, Mapping, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
@@ -14,6 +14,7 @@ from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import OPTIMIZE, SUMS, Sequences
+from transpiler.planning.work import Work
 from transpiler.runtime import Runtime
 
 
@@ -21,16 +22,19 @@ def plan(graph: Graph,
          runtime: Runtime,
          dims: Mapping[str, int],
          options: PlanOptions = PlanOptions(),
-         sequences: Sequences = OPTIMIZE) -> Plan:
+         sequences: Sequences = OPTIMIZE,
+         work: Optional[Work] = None) -> Plan:
     """The best of the pass sequences by the timeline of `runtime`; the original if none lowers the peak.
 
     With `options.parallel`, nothing is done that could keep two ops from running side by side: no op is moved or held
-    back, and values share memory only if that adds no dependence.
+    back, and values share memory only if that adds no dependence. `work` is what earlier calls for the same graph, runtime,
+    dims and options have done: this one goes on from there.
 
     Raises:
         MemoryBudgetError: no plan keeps to `options.budget`.
     """
-    runner = Runner(graph, runtime, dims, options, loose=not may_hold(runtime, options, sequences))
+    loose = not may_hold(runtime, options, sequences)
+    runner = Runner(graph, runtime, dims, options, loose, work)
     best, tried = _try_all(runner, sequences)
     if options.budget is None:
         return finish(runner, _within_overhead(runner, best, options, sequences), options,

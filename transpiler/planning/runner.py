@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.sequences import (AFTER_ORDER, FOR_INNER_REGIONS, IN_PLACE, RELEASE, REUSE,
                                            SCHEDULE, NamedPass)
+from transpiler.planning.work import Done, Work
 from transpiler.runtime import Runtime
 
 
@@ -24,7 +24,10 @@ class Runner:
                  runtime: Runtime,
                  dims: Mapping[str, int],
                  options: PlanOptions,
-                 loose: bool = False) -> None:
+                 loose: bool = False,
+                 work: Optional[Work] = None) -> None:
+        """`work` is what others have done for the same runtime, dims and options."""
+        self._work = work or Work()
         self.context = PassContext(runtime,
                                    dims,
                                    options.level,
@@ -32,13 +35,12 @@ class Runner:
                                    options.recompute,
                                    options.max_overhead,
                                    options.cost,
-                                   parallel=options.parallel)
-        before = Timeline(graph, runtime, dims)
+                                   parallel=options.parallel,
+                                   solved=self._work.solved)
+        graph, before = self._work.met(graph, runtime, dims, None)
         self._start = Plan(graph, graph, before, before, loose=loose)
         # (id of the plan to start from, pass) -> that plan, which keeps its id, and the one it leads to
         self._steps: Dict[Tuple[int, NamedPass], Tuple[Plan, Plan]] = {}
-        # by id of the plan, which keeps its id
-        self._known: Dict[int, Tuple[Plan, Dict[str, Any]]] = {}
 
     @cached_property
     def step_seconds(self) -> float:
@@ -74,34 +76,36 @@ class Runner:
             plan = self._steps[key][1]
         return plan
 
-    def _known_of(self, plan: Plan) -> Dict[str, Any]:
-        if id(plan) not in self._known:
-            known: Dict[str, Any] = {'timeline': plan.after}
-            if self.context.runtime.collects:
-                known['collecting'] = plan.after
-            self._known[id(plan)] = (plan, known)
-        return self._known[id(plan)][1]
-
     def _step(self, start: Plan, step: NamedPass) -> Plan:
+        done = self._work.done(start.graph, step, start.saved_seconds, start.extra_seconds,
+                               lambda: self._rewritten(start, step))
+        start.left_alone.update(done.left_alone)
+        if done.graph is start.graph:
+            return start
+        saved = start.after.peak_bytes - done.after.peak_bytes
+        return replace(start,
+                       graph=done.graph,
+                       after=done.after,
+                       reuses=start.reuses + done.reuses,
+                       left_alone=dict(start.left_alone),
+                       savings=start.savings + [(step.name, saved)],
+                       steps=start.steps + (step,),
+                       saved_seconds=done.saved_seconds,
+                       extra_seconds=done.spent_seconds)
+
+    def _rewritten(self, start: Plan, step: NamedPass) -> Done:
+        runtime, dims = self.context.runtime, self.context.dims
         context = replace(self.context,
-                          known=self._known_of(start),
+                          known=self._work.known_of(start.graph, start.after, runtime),
                           given=start.graph,
-                          reuses=list(start.reuses),
-                          left_alone=dict(start.left_alone),
+                          reuses=[],
+                          left_alone={},
                           saved_seconds=start.saved_seconds,
                           spent_seconds=start.extra_seconds)
         graph = step.rewrite(start.graph.copy(), context)
-        start.left_alone.update(context.left_alone)
         if start.graph == graph:
-            return start
-        after = Timeline(graph, context.runtime, context.dims)
-        saved = start.after.peak_bytes - after.peak_bytes
-        return replace(start,
-                       graph=graph,
-                       after=after,
-                       reuses=context.reuses,
-                       left_alone=context.left_alone,
-                       savings=start.savings + [(step.name, saved)],
-                       steps=start.steps + (step,),
-                       saved_seconds=context.saved_seconds,
-                       extra_seconds=context.spent_seconds)
+            graph, after = start.graph, start.after
+        else:
+            graph, after = self._work.met(graph, runtime, dims, context.after)
+        return Done(graph, after, context.reuses, context.left_alone, context.saved_seconds,
+                    context.spent_seconds)
