@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Dict, Iterable, List, Tuple
 
+from transpiler.analysis.interference import LEAST_BYTES, carry_lod
 from transpiler.ir import HANDED_ON, MOVE, Graph, Region, RegionKind, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import LEAST_BYTES, carry_lod
 
 
 def hand_out_of_branches(graph: Graph, context: PassContext) -> Graph:

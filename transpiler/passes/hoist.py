@@ -16,7 +16,6 @@ from typing import Dict, List, Set
 
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import keeps_its_name, uses
 
 _SCOPED = (RegionKind.LOOP, RegionKind.BRANCH)
 
@@ -26,16 +25,15 @@ def hoist_storages(graph: Graph, context: PassContext) -> Graph:
     if context.runtime.collects:
         return graph
     multiplied = {r.id for r in graph.regions if _is_kept_per_trip(graph, r.id)}
-    found, alone = uses(graph, context)
-    closed = keeps_its_name(graph, context.skip_grads)
+    rules = context.interference(graph)
     taken: Set[str] = {v.name for v in graph.values if v.region == 0}
     members: Dict[int, List[int]] = {}
     for value in graph.values:
         members.setdefault(value.storage, []).append(value.id)
     for values in members.values():
         names = {graph.values[v].name for v in values}
-        if (all(graph.values[v].region in multiplied and v in found and not found[v].kept and
-                v not in alone and v not in closed for v in values) and not names & taken):
+        movable = all(graph.values[v].region in multiplied and rules.outlived(v) for v in values)
+        if movable and not names & taken:
             taken |= names
             for value in values:
                 graph.values[value].region = 0

@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
-from transpiler.analysis.positions import Positions, spans
+from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Point, Timeline
 from transpiler.analysis.workspace import (peak_with_workspaces, points_with_workspaces,
                                            uncollected_with_workspaces)
 from transpiler.ir import RELEASE, SHARE, Graph, Op, RegionKind, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import never_released, never_shared
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
 # Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
@@ -118,8 +118,8 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
 
 def _dying(graph: Graph) -> Dict[int, List[int]]:
     """Values of the main region that may be released, by the position of their last use."""
-    found = spans(graph)
-    return last_uses(graph, 0, found, never_released(never_shared(graph, found)))
+    rules = Interference(graph)
+    return last_uses(graph, 0, rules.spans, rules.unreleased())
 
 
 def _mortal(graph: Graph, dying: Dict[int, List[int]]) -> Dict[int, int]:

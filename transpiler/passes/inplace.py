@@ -6,12 +6,11 @@ Needs: storages that reuse has not shared yet; others are left as they are. Keep
 from __future__ import annotations
 
 from collections import Counter
-from typing import Dict, Iterator, Set, Tuple
+from typing import Set
 
-from transpiler.analysis.positions import Positions, Span
-from transpiler.ir import Graph, Op
+from transpiler.analysis.positions import Positions
+from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
-from transpiler.passes.eligibility import keeps_its_name, uses
 from transpiler.passes.parallel import EveryOrder
 
 
@@ -23,19 +22,20 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     works on one variable: elementwise_add_grad with an inner broadcast gives wrong results. So this is only
     done to operators that eager mode runs in place too.
     """
-    found, alone = uses(graph, context)
-    closed = keeps_its_name(graph, context.skip_grads)
+    rules = context.interference(graph)
     position = Positions(graph).of
     every_order = EveryOrder(graph) if context.parallel else None
     shared = _shared_before(graph)
     merged: Set[int] = set()  # values that already gave their storage to a result
     for op in graph.walk():
-        for source, target in _pairs(graph, op, found, position):
-            if source in alone or source in closed or target in alone or source in merged:
+        at = position[op.id]
+        for i, j in op.facts.in_place:
+            if rules.why_not_in_place(op, i, j, at):
                 continue
-            if source in shared or target in shared:
+            source, target = op.operands[i], op.results[j]
+            if source in merged or source in shared or target in shared:
                 continue
-            if every_order and not every_order.hands_over(source, target, position[op.id]):
+            if every_order and not every_order.hands_over(source, target, at):
                 continue
             merged.add(source)
             graph.values[target].storage = graph.values[source].storage
@@ -46,20 +46,3 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
 def _shared_before(graph: Graph) -> Set[int]:
     tenants = Counter(v.storage for v in graph.values)
     return {v.id for v in graph.values if tenants[v.storage] > 1}
-
-
-def _pairs(graph: Graph, op: Op, found: Dict[int, Span],
-           position: Dict[int, int]) -> Iterator[Tuple[int, int]]:
-    for i, j in op.facts.in_place if op.facts.same_name else ():
-        source, target = op.operands[i], op.results[j]
-        if source < 0 or target < 0 or op.operands.count(source) > 1 or source in op.results:
-            continue
-        if op.results.count(target) > 1 or target in op.operands:
-            continue
-        a, b = graph.values[source], graph.values[target]
-        same = (a.region == b.region == op.region and a.dtype == b.dtype and a.shape is not None and
-                a.shape == b.shape and a.lod_level == b.lod_level)
-        at = position[op.id]
-        if same and found[source].last == at and found[
-                target].first == at and not found[source].kept:
-            yield source, target

@@ -6,6 +6,7 @@ import bisect
 from dataclasses import dataclass
 from typing import Callable, Dict, Hashable, List, Mapping, Optional, Set, Tuple
 
+from transpiler.analysis.interference import shape_forbids
 from transpiler.ir import Size
 
 SAME, LARGER, SMALLER = '1', '2', '3'
@@ -72,7 +73,8 @@ class MemoryPool:
         """
         free = self._free.setdefault(dtype, [])
         needed = self._bytes(size)
-        open_to = lambda e: self._open_to(e, shape, at) and allowed(e.storage)
+        open_to = lambda e: not shape_forbids(e.shape, e.pinned_until, shape, at) and allowed(
+            e.storage)
         index, tier = self._find(free, size, needed, open_to)
         if index is None:
             self._sizes[tenant] = size
@@ -111,10 +113,6 @@ class MemoryPool:
                 if open_to(free[index][2]):
                     return index, SMALLER
         return None, None
-
-    @staticmethod
-    def _open_to(entry: _Free, shape: Hashable, at: int) -> bool:
-        return at > entry.pinned_until or shape == entry.shape
 
     def _bytes(self, size: Size) -> int:
         return size.evaluate(self._dims)

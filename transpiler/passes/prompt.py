@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Tuple
 
+from transpiler.analysis.interference import MOVED, PASSED_BY_NAME, Interference
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Region
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import MOVED, PASSED_BY_NAME, never_released, never_shared
 from transpiler.passes.in_time import release_in_time
 from transpiler.passes.release import add_op, last_uses
 
@@ -28,11 +28,11 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
     left, and would raise the peak if it were freed late, is released at once."""
     # Before there are SHARE ops: what those name looks like the business of others.
-    alone = never_shared(graph, spans(graph))
-    _share_in_inner_regions(graph, context, alone)
+    rules = context.interference(graph)
+    _share_in_inner_regions(graph, context, rules)
     timeline = Timeline(graph, context.runtime, context.dims)
     found = spans(graph)
-    bound = never_released(alone)
+    bound = rules.unreleased()
     for region in graph.regions[1:]:
         _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
                                  timeline)
@@ -40,8 +40,7 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int, str]) -> None:
-    found = spans(graph)
+def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interference) -> None:
     timeline = context.collecting(graph)
     least = timeline.peak_bytes * _LEAST_SHARE
     everywhere = frozenset(r.id for r in graph.regions)
@@ -53,7 +52,7 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, alone: Dict[int,
     for region in graph.regions[1:]:
         old_ops, region.ops = region.ops, []
         for op in old_ops:
-            allowed = [(a, b) for a, b in pairs.get(op, ()) if _may_hand_on(a, b, alone, found)]
+            allowed = [(a, b) for a, b in pairs.get(op, ()) if _may_hand_on(a, b, rules)]
             if allowed:
                 operands, results = zip(*allowed)
                 add_op(graph, region.id, SHARE, operands, results)
@@ -107,11 +106,11 @@ def _tenants(graph: Graph, op: int, source: int, target: int) -> Iterator[Tuple[
         yield pair
 
 
-def _may_hand_on(source: int, target: int, alone: Dict[int, str], found: Dict[int, Span]) -> bool:
+def _may_hand_on(source: int, target: int, rules: Interference) -> bool:
     """The source may be what a branch has moved out, the target what the region hands out by name: its buffer is nobody
     else's any more."""
-    return (alone.get(source, MOVED) == MOVED and found[target].defined and
-            alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
+    return (rules.alone.get(source, MOVED) == MOVED and rules.spans[target].defined and
+            rules.alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
 
 
 def _bytes(graph: Graph, value: int, timeline: Timeline) -> int:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
+from transpiler.analysis.interference import MOVED
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span
 from transpiler.ir import HANDS_ON, RELEASE, SHARE, Graph, Op, OpFacts, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import MOVED, uses
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -23,9 +23,10 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     Paddle's executor works in place where an operand is used for the last time; the release is a later use. So
     the SHARE op that it would have inserted is written out, before the op.
     """
-    found, alone = uses(graph, context)
-    context.left_alone.update(alone)
-    dying = last_uses(graph, 0, found, {v: why for v, why in alone.items() if why != MOVED})
+    rules = context.interference(graph)
+    context.left_alone.update(rules.alone)
+    bound = {v: why for v, why in rules.alone.items() if why != MOVED}
+    dying = last_uses(graph, 0, rules.spans, bound)
     shared = in_place_by_op(graph, context.collecting(graph).lifetimes)
     old_ops = graph.regions[0].ops
     graph.regions[0].ops = []

@@ -12,6 +12,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, 
 
 import numpy as np
 
+from transpiler.analysis.interference import shape_forbids
 from transpiler.analysis.timeline import Timeline
 from transpiler.assignment import Fits, assign
 from transpiler.assignment.sharing import MayShare
@@ -132,8 +133,8 @@ def _may_share(tenants: List[Tenant], every_order: Optional[EveryOrder]) -> MayS
     apart = {(i, j)
              for i in pinned
              for j, other in enumerate(tenants)
-             if tenants[i].last < other.first <= tenants[i].shape_last and
-             other.shape != tenants[i].shape}
+             if tenants[i].last < other.first and
+             shape_forbids(tenants[i].shape, tenants[i].shape_last, other.shape, other.first)}
     if every_order is None:
         return np.array(sorted(apart), dtype=np.int64).reshape(-1, 2)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Hashable, List, Tuple
+from typing import Dict, Hashable, List, Tuple
 
+from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import largest
-from transpiler.analysis.positions import Span
 from transpiler.ir import Graph, Size
 from transpiler.passes.context import PassContext
-from transpiler.passes.eligibility import keeps_its_name, uses
 
 
 @dataclass
@@ -33,26 +32,24 @@ class Tenant:
 
 def tenants_by_region(graph: Graph, context: PassContext) -> Dict[int, List[Tenant]]:
     """Everything that may share, by region, in order of first definition."""
-    found, alone = uses(graph, context)
-    context.left_alone.update(alone)
-    closed = keeps_its_name(graph, context.skip_grads)
+    rules = context.interference(graph)
+    context.left_alone.update(rules.alone)
     members: Dict[int, List[int]] = {}
     for value in graph.values:
         members.setdefault(value.storage, []).append(value.id)
     tenants: Dict[int, List[Tenant]] = {}
     for storage, values in members.items():
-        if not any(v in alone or v not in found for v in values):
+        if not any(v in rules.alone or v not in rules.spans for v in values):
             region = graph.values[values[0]].region
-            tenants.setdefault(region, []).append(_tenant(graph, storage, values, found, closed))
+            tenants.setdefault(region, []).append(_tenant(graph, storage, values, rules))
     for same_region in tenants.values():
         same_region.sort(key=lambda t: (t.first, t.storage))
     return tenants
 
 
-def _tenant(graph: Graph, storage: int, values: List[int], found: Dict[int, Span],
-            closed: FrozenSet[int]) -> Tenant:
-    value = graph.values[values[0]]
-    is_closed = any(v in closed or found[v].kept for v in values)
+def _tenant(graph: Graph, storage: int, values: List[int], rules: Interference) -> Tenant:
+    value, found = graph.values[values[0]], rules.spans
+    is_closed = not all(map(rules.outlived, values))
     end = len(graph.regions[value.region].ops)
     return Tenant(storage,
                   first=min(found[v].first for v in values),

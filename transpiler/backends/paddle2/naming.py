@@ -19,7 +19,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.analysis.positions import spans
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.ir import RELEASE, Graph, Value, ValueKind
-from transpiler.passes.eligibility import named_by_regions
+from transpiler.analysis.interference import named_by_regions
 
 RELEASED, SHARED = '@released', '@shared'
 # Attributes that list variables of the main block by name, and those that list what a block inside has.

@@ -1,13 +1,18 @@
-"""Which values may share memory, and why the others may not."""
+"""May one value have the memory of another? The rule, with the reason where the answer is no.
+
+Two values of one region may have one storage, one after the other, if neither must have a memory of its own, the first is
+dead when the second is written, nobody can look for the first by its name later, and nobody reads the shape of the first
+while the second, of another shape, is in its place. Under one name an op may also work in place. Where ops may run side by
+side, all that touches the first comes before all that touches the second, in every order (`parallel.py`).
+"""
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Set, Tuple
+from typing import Dict, FrozenSet, Hashable, Mapping, Set
 
 from transpiler.analysis.control_flow_graph import ControlFlowGraph
 from transpiler.analysis.positions import Span, spans
-from transpiler.ir import MOVE, Graph, RegionKind, Value, ValueKind
-from transpiler.passes.context import PassContext
+from transpiler.ir import MOVE, Graph, Op, RegionKind, Value, ValueKind
 
 _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
@@ -21,18 +26,71 @@ PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 LEAST_BYTES = 256
 
 
-def uses(graph: Graph, context: PassContext) -> Tuple[Dict[int, Span], Dict[int, str]]:
-    """Spans and `never_shared` of the graph that a pass was given, for its start: before it has changed anything."""
+class Interference:
+    """The answers for one graph, as it is.
 
-    def find() -> Tuple[Dict[int, Span], Dict[int, str]]:
-        found = spans(graph)
-        return found, never_shared(graph, found)
+    Attributes:
+        spans: the uses of each value.
+        alone: reason by value, for each that must have a memory of its own.
+        closed: values after which nobody moves in: they can be found by name. With `skip_grads`, gradients of parameters are
+            among them: distributed passes look for those.
+    """
 
-    return context.once('uses', find)
+    def __init__(self, graph: Graph, skip_grads: bool = True) -> None:
+        self._graph = graph
+        self.spans = spans(graph)
+        self.alone = _alone(graph, self.spans)
+        closed = named_by_regions(graph)
+        if skip_grads:
+            closed |= {v.id for v in graph.values if v.parameter_gradient}
+        self.closed = closed
+
+    def unreleased(self) -> Dict[int, str]:
+        """Of the reasons of `alone`, those that also forbid to let go of a value after its last use.
+
+        An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
+        """
+        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED)
+        return {value: reason for value, reason in self.alone.items() if reason not in harmless}
+
+    def outlived(self, value: int) -> bool:
+        """Whether another may have the memory of `value` once its last use is through."""
+        return (value in self.spans and value not in self.alone and value not in self.closed and
+                not self.spans[value].kept)
+
+    def why_not_in_place(self, op: Op, operand: int, result: int, at: int) -> str:
+        """Why the result of `op`, at position `at`, may not take the place of an operand, under one name; '' if it may.
+
+        `operand` and `result` are positions. The operator works on one variable (`OpFacts.same_name`), not merely on one
+        buffer under two names, as the executor's own rule asks (`in_place.py`).
+        """
+        if (operand, result) not in op.facts.in_place or not op.facts.same_name:
+            return 'the operator can not work on one variable'
+        source, target = op.operands[operand], op.results[result]
+        if source < 0 or target < 0:
+            return 'left out'
+        if (op.operands.count(source) > 1 or op.results.count(target) > 1 or source in op.results or
+                target in op.operands):
+            return 'the operator names it twice'
+        first, second = self._graph.values[source], self._graph.values[target]
+        if not first.region == second.region == op.region:
+            return 'of another block'
+        if (first.dtype != second.dtype or first.shape is None or first.shape != second.shape or
+                first.lod_level != second.lod_level):
+            return 'of another type or shape'
+        if self.spans[source].last != at or self.spans[target].first != at:
+            return 'alive together'
+        if not self.outlived(source):
+            return self.alone.get(source, 'found by its name later')
+        return self.alone.get(target, '')
 
 
-def never_shared(graph: Graph, found: Dict[int, Span]) -> Dict[int, str]:
-    """Reason by value id, for every value that must keep a memory of its own."""
+def shape_forbids(shape: Hashable, read_until: int, other: Hashable, first: int) -> bool:
+    """Whether somebody reads the `shape` of a dead value when another of shape `other`, written `first`, is in its place."""
+    return first <= read_until and other != shape
+
+
+def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
     reasons: Dict[int, str] = {}
     for value in graph.values:
         reason = _own_reason(value)
@@ -43,8 +101,8 @@ def never_shared(graph: Graph, found: Dict[int, Span]) -> Dict[int, str]:
                                                                      PASSED_BY_NAME),
                            (_moved(graph), MOVED), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
-                           (states(graph), 'state that an operator carries on'), (_converted(graph),
-                                                                                  _COPIED_BY_NAME)):
+                           (_states(graph), 'state that an operator carries on'),
+                           (_converted(graph), _COPIED_BY_NAME)):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in found.items():
@@ -53,29 +111,9 @@ def never_shared(graph: Graph, found: Dict[int, Span]) -> Dict[int, str]:
     return reasons
 
 
-def never_released(reasons: Dict[int, str]) -> Dict[int, str]:
-    """Of the `reasons` of never_shared, those that also forbid to let go of a value after its last use.
-
-    An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
-    """
-    harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED)
-    return {value: reason for value, reason in reasons.items() if reason not in harmless}
-
-
 def named_by_regions(graph: Graph) -> FrozenSet[int]:
     """Values that an op with regions names: the runtime finds their gradients by that name."""
     return frozenset(v for op in graph.ops if op.regions for v in op.reads() + op.writes())
-
-
-def keeps_its_name(graph: Graph, skip_grads: bool) -> FrozenSet[int]:
-    """Values that others may use the memory of before them, but not after: they can be found by name.
-
-    With `skip_grads`, gradients of parameters are among them: distributed passes look for those.
-    """
-    closed = named_by_regions(graph)
-    if skip_grads:
-        closed |= {v.id for v in graph.values if v.parameter_gradient}
-    return closed
 
 
 def _own_reason(value: Value) -> str:
@@ -135,7 +173,7 @@ def _carried(graph: Graph) -> FrozenSet[int]:
     return ControlFlowGraph(graph).carried() if len(graph.regions) > 1 else frozenset()
 
 
-def states(graph: Graph) -> Set[int]:
+def _states(graph: Graph) -> Set[int]:
     """Values that an operator reads and writes on: a batch norm's statistics, and what stands in for them in a clone."""
     return {op.operands[i] for op in graph.ops for i, _ in op.facts.updates}
 

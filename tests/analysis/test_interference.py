@@ -1,18 +1,18 @@
 """What never shares memory, and why."""
 from __future__ import annotations
 
-from typing import Any, Dict
+from dataclasses import replace
+from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
 from tests.graphs import Draft
-from transpiler.analysis.positions import spans
+from transpiler.analysis.interference import Interference, shape_forbids
 from transpiler.ir import RegionKind, Size, ValueKind
-from transpiler.passes.eligibility import keeps_its_name, never_shared
 
 
 def reasons(draft: Draft) -> Dict[str, str]:
-    found = never_shared(draft.graph, spans(draft.graph))
+    found = Interference(draft.graph).alone
     return {draft.graph.values[v].name: reason for v, reason in found.items()}
 
 
@@ -147,7 +147,7 @@ def test_what_an_op_with_regions_names_keeps_its_name() -> None:
     draft.value('c')
     draft.op('op', 'b', 'c')
     draft.region(draft.op('while', 'a', 'c'), RegionKind.LOOP)
-    named = {draft.graph.values[v].name for v in keeps_its_name(draft.graph, skip_grads=True)}
+    named = {draft.graph.values[v].name for v in Interference(draft.graph).closed}
     assert named == {'a', 'c'}
 
 
@@ -156,5 +156,59 @@ def test_gradients_of_parameters_keep_their_names_on_request() -> None:
     draft.value('w', persistable=True, parameter=True)
     draft.value('w@GRAD', parameter_gradient=True)
     draft.value('other@GRAD')
-    assert keeps_its_name(draft.graph, skip_grads=True) == {draft.id('w@GRAD')}
-    assert keeps_its_name(draft.graph, skip_grads=False) == set()
+    assert Interference(draft.graph).closed == {draft.id('w@GRAD')}
+    assert Interference(draft.graph, skip_grads=False).closed == set()
+
+
+IN_PLACE: Dict[str, Any] = dict(in_place=((0, 0),), same_name=True)
+
+
+def why_not(change: Callable[[Draft], None], **facts: Any) -> str:
+    """x -> a -> b -> c, after a change; why b may not take the place of a."""
+    draft = plain()
+    change(draft)
+    draft.value('c')
+    op = draft.graph.region_ops(0)
+    second = next(o for o in op if draft.id('b') in o.results)
+    second.facts = replace(second.facts, **{**IN_PLACE, **facts})
+    draft.op('op', 'b', 'c')
+    at = draft.graph.regions[0].ops.index(second.id)
+    return Interference(draft.graph).why_not_in_place(second, 0, 0, at)
+
+
+def reads_again(draft: Draft) -> None:
+    draft.value('d')
+    draft.op('op', 'a', 'd')
+
+
+def of(name: str, **facts: Any) -> Callable[[Draft], None]:
+
+    def change(draft: Draft) -> None:
+        for fact, what in facts.items():
+            setattr(draft.graph.values[draft.id(name)], fact, what)
+
+    return change
+
+
+@pytest.mark.parametrize('change, facts, reason', [
+    (of('a'), {}, ''),
+    (of('a'), dict(same_name=False), 'the operator can not work on one variable'),
+    (of('a'), dict(in_place=()), 'the operator can not work on one variable'),
+    (of('a', dtype='FP64'), {}, 'of another type or shape'),
+    (of('b', shape=(Size.of(512), Size.of(2))), {}, 'of another type or shape'),
+    (of('a', lod_level=1), {}, 'of another type or shape'),
+    (reads_again, {}, 'alive together'),
+    (of('a', fetched=True), {}, 'fetched'),
+    (of('a', parameter_gradient=True), {}, 'found by its name later'),
+    (of('b', skipped=True), {}, 'in skip_opt_set'),
+])
+def test_each_refusal_to_work_in_place_has_its_reason(change: Callable[[Draft], None],
+                                                      facts: Dict[str, Any], reason: str) -> None:
+    assert why_not(change, **facts) == reason
+
+
+@pytest.mark.parametrize('read_until, shape, forbidden', [(4, (2, 3), False), (4, (3, 2), False),
+                                                          (5, (2, 3), False), (5, (3, 2), True)])
+def test_a_shape_that_is_read_stays_until_then(read_until: int, shape: Tuple[int, int],
+                                               forbidden: bool) -> None:
+    assert shape_forbids((2, 3), read_until, shape, 5) is forbidden
