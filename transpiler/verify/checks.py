@@ -1,0 +1,121 @@
+"""What must be true of the rewritten program: its ops, what they write over, what they read, and what is left at the end."""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from transpiler.errors import VerificationError
+from transpiler.ir import MEMORY_KINDS, Graph, Op
+from transpiler.verify.claims import is_part
+from transpiler.verify.definitions import Observations, describe, released, same_shapes
+from transpiler.verify.execution import Run
+
+
+def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """Each op is there, with its operator and its region; ordered ones once and in their order."""
+    for op in (op for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS):
+        source = old.ops[origins[op.id]]
+        if is_part(source, op):
+            _check_part(new, op)
+            continue
+        if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
+                                                            len(source.results)):
+            raise VerificationError(
+                f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
+        _check_overlaps(old, source, new, op)
+    _check_region_pairs(old, new)
+    runs = [origins[op.id] for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS]
+    if set(runs) != {op.id for op in old.walk() if op.kind not in MEMORY_KINDS}:
+        raise VerificationError('an operator was lost or added')
+    ordered_before = [
+        op.id for op in old.walk() if op.facts.ordered and op.kind not in MEMORY_KINDS
+    ]
+    ordered_after = [o for o in runs if old.ops[o].facts.ordered]
+    if ordered_before != ordered_after:
+        raise VerificationError(
+            'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def check_reads(old: Graph, before: Observations, after: Observations) -> None:
+    if before.keys() != after.keys():
+        raise VerificationError('an operator reads more or fewer variables than before')
+    for read, definitions in after.items():
+        if definitions == before[read]:
+            continue
+        op = old.ops[read[0]]
+        if read[1] in op.facts.unread and frozenset(
+                d[1:] if d[0] == 'bare' else d for d in definitions) == frozenset(
+                    map(released, before[read])):
+            continue  # the variable is the same, and nobody looks at what it holds
+        if read[1] != 'result' and read[1] in op.facts.shape_only and same_shapes(
+                old, definitions | before[read]):
+            continue
+        raise VerificationError(f'operand {read[1]} of {op.kind} (op {op.id}) would read '
+                                f'{describe(old, definitions)} instead of '
+                                f'{describe(old, before[read])}')
+
+
+def check_protected(old: Graph, new: Graph, before: Run, after: Run) -> None:
+    """Fed, fetched and persistable variables keep their names, their writers and their last contents."""
+    by_name = {(v.region, v.name): v for v in new.values}
+    for value in old.values:
+        if value.region != 0 or not (value.fed or value.fetched or value.persistable):
+            continue
+        twin = by_name.get((0, value.name))
+        if twin is None:
+            raise VerificationError(f'variable {value.name!r} is gone')
+        if before.writers.get(value.storage) != after.writers.get(twin.storage):
+            raise VerificationError(f'variable {value.name!r} is written by other operators')
+        if before.held(before.cells, value.id) != after.held(after.cells, twin.id):
+            raise VerificationError(f'variable {value.name!r} ends with another value')
+
+
+def _check_part(new: Graph, op: Op) -> None:
+    """One step of a sum writes to memory that it does not read, or bears to."""
+    total, term, result = (_storage(new, v) for v in op.operands + op.results)
+    may = (0, 0) in op.facts.in_place and op.facts.same_name
+    if result == term or total == term or (result == total and not may):
+        raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
+
+
+def _check_region_pairs(old: Graph, new: Graph) -> None:
+    """What a region is handed, and what it hands out, arrives in memory of its own."""
+    for before, after in zip(old.regions, new.regions):
+        for name in ('arguments', 'results'):
+            targets = [_storage(new, pair[1]) for pair in getattr(after, name)]
+            had = [_storage(old, pair[1]) for pair in getattr(before, name)]
+            if len(targets) - len(set(targets)) > len(had) - len(set(had)):
+                raise VerificationError(
+                    f'two {name} of {after.label or after.kind.value} would be in one storage')
+
+
+def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
+    """Within one op, two names share a storage only where they did before, or where the registry says so."""
+    for j, result in enumerate(op.results):
+        others = [('operand', i, v) for i, v in enumerate(op.operands)]
+        others += [('result', i, v) for i, v in enumerate(op.results[:j])]
+        for role, i, other in others:
+            if min(result, other) < 0 or _storage(new, result) != _storage(new, other):
+                continue
+            twin = (source.operands if role == 'operand' else source.results)[i]
+            if _storage(old, twin) == _storage(old, source.results[j]):
+                continue
+            if role == 'operand' and i in op.facts.shape_only and _alike(
+                    old, source.results[j], twin):
+                continue
+            may = role == 'operand' and (i, j) in op.facts.in_place and op.facts.same_name
+            named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
+            if not may or named.count(_storage(new, result)) > 2:
+                raise VerificationError(
+                    f'{op.kind} (op {op.id}) would write {new.values[result].name!r} over its '
+                    f'{role} {i}, which it is not known to bear')
+
+
+def _alike(graph: Graph, a: int, b: int) -> bool:
+    x, y = graph.values[a], graph.values[b]
+    return x.shape is not None and (x.shape, x.dtype, x.lod_level) == (y.shape, y.dtype,
+                                                                       y.lod_level)
+
+
+def _storage(graph: Graph, value: int) -> int:
+    return graph.values[value].storage
