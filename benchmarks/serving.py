@@ -16,8 +16,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.saving import SERVED, save
-from transpiler.decision import Request
 from transpiler.planning import PlanOptions
+from transpiler.request import Request
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import Serving, optimize_saved
 from transpiler.serving.running import SETTINGS, RunSpec, run_apart

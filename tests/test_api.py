@@ -283,7 +283,7 @@ def test_the_report_is_ready_for_json_and_says_what_it_says(build: Callable[[], 
 
 
 def test_the_text_shows_the_figures() -> None:
-    from transpiler.report.memory_report import human
+    from transpiler.report.data import human
     report = optimised(CHAIN())
     text = str(report)
     for figure in (report.peak_bytes_before, report.peak_bytes_after, report.lower_bound_bytes,

@@ -18,8 +18,9 @@ from tests.scenarios.common import data, fc, train
 from transpiler import memory_optimize, release_memory
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, is_forget
-from transpiler.backends.paddle2.validation import check_emitted
+from transpiler.backends.paddle2.programs import SerializedPrograms
 from transpiler.errors import VerificationError
+from transpiler.flow import prove
 from transpiler.passes.context import PassContext
 from transpiler.passes.leftovers import forget_earlier_runs
 from transpiler.runtime import RETAINING
@@ -274,7 +275,7 @@ def emitted_of(case: Case) -> tuple:
     program = import_program(case.main.desc.serialize_to_string(), case.fetch)
     context = PassContext(RETAINING, {})
     emitted: EmittedProgram = emit(program, forget_earlier_runs(program.graph.copy(), context))
-    check_emitted(program, emitted)
+    prove(SerializedPrograms(), program, emitted)
     return program, emitted.message, emitted
 
 
@@ -299,7 +300,7 @@ def test_emptying_what_somebody_wrote_is_rejected(edit: Callable[..., None], say
     program, message, emitted = emitted_of(case_of(a_result_without_use, TRIPS))
     edit(message, next(op for op in message.blocks[0].ops if is_forget(op)))
     with pytest.raises(VerificationError, match=says):
-        check_emitted(program, emitted)
+        prove(SerializedPrograms(), program, emitted)
 
 
 def test_forgetting_after_the_gradient_has_been_made_is_rejected() -> None:
@@ -312,4 +313,4 @@ def test_forgetting_after_the_gradient_has_been_made_is_rejected() -> None:
     del message.blocks[0].ops[:]
     message.blocks[0].ops.extend(ops)
     with pytest.raises(VerificationError, match='nobody has written'):
-        check_emitted(program, emitted)
+        prove(SerializedPrograms(), program, emitted)

@@ -13,9 +13,9 @@ from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
-from transpiler.decision import Request
 from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
+from transpiler.request import Request
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import Optimized, check_budget, optimize_saved
 from transpiler.serving.running import RunSpec, run_apart

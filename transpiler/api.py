@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from typing import Any, Iterator, Mapping, Union
+from typing import Any, Mapping, Union
 
 from transpiler import arguments
-from transpiler.backends.paddle2 import environment, live_program
-from transpiler.backends.paddle2.emitter import MARKS
-from transpiler.backends.paddle2.guard import merged_variables
-from transpiler.decision import Request, decide
-from transpiler.planning import OPTIMIZE, RELEASE_ONLY, PlanOptions, Sequences
+from transpiler.backends.paddle2.programs import LivePrograms
+from transpiler.flow import OPTIMIZING, RELEASING, rewrite
+from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
+from transpiler.request import Request
 
 
 def memory_optimize(input_program: Any,
@@ -70,7 +67,7 @@ def memory_optimize(input_program: Any,
                           arguments.share('max_overhead', max_overhead),
                           arguments.check_flag('parallel', parallel))
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
-    report = _rewrite(input_program, request, OPTIMIZE, options, MARKS[0])
+    report = rewrite(LivePrograms(), input_program, request, options, OPTIMIZING).report
     if print_log:
         print(report)
     return report
@@ -89,27 +86,5 @@ def release_memory(input_program: Any,
     and `changed` is False.
     """
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
-    return _rewrite(input_program, request, RELEASE_ONLY, PlanOptions(skip_grads=False), MARKS[1])
-
-
-@contextlib.contextmanager
-def _no_cycle_collection() -> Iterator[None]:
-    """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _rewrite(target: Any, request: Request, sequences: Sequences, options: PlanOptions,
-             mark: str) -> MemoryReport:
-    environment.check_paddle()
-    with _no_cycle_collection(), environment.static_mode():
-        decision = decide(live_program.message_of(target), merged_variables(target), request,
-                          sequences, options, mark)
-        if decision.emitted is not None:
-            live_program.replace_contents(target, decision.emitted)
-    return decision.report
+    options = PlanOptions(skip_grads=False)
+    return rewrite(LivePrograms(), input_program, request, options, RELEASING).report

@@ -94,13 +94,13 @@ def check_level(level: int) -> int:
     return int(level)
 
 
-def runtime_of(runtime: str, collects: bool) -> Runtime:
-    """The runtime that `runtime` names; 'auto' is what the flags in force say."""
+def runtime_of(runtime: str, in_force: Runtime) -> Runtime:
+    """The runtime that `runtime` names; 'auto' is the one in force."""
     if not isinstance(runtime, str) or runtime not in ('auto', *RUNTIMES):
         choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
         raise InvalidArgumentError(f'runtime is one of {choices}, not {_shown(runtime)}')
     if runtime == 'auto':
-        return COLLECTING if collects else RETAINING
+        return in_force
     return RUNTIMES[runtime]
 
 

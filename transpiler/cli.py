@@ -153,13 +153,19 @@ def optimize(source: str, output: str, force: bool, budget: Optional[int], trace
 @main.command()
 @click.argument('source', metavar='IN')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@click.option('--ir', is_flag=True, help='The graph before and after instead, as text.')
 @_planning_options
-def report(source: str, trace: Optional[str], as_json: bool, **hints: Any) -> None:
+def report(source: str, trace: Optional[str], ir: bool, as_json: bool, **hints: Any) -> None:
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
     saved, done = _planned(source, hints)
     if trace:
         from transpiler.serving.outputs import write_files
         write_files(_traced(trace, done).items(), saved.files, force=False)
+    if ir:
+        from transpiler.ir.text import printed
+        click.echo(f'# before\n{printed(done.plan.original)}# after\n{printed(done.plan.graph)}',
+                   nl=False)
+        return
     click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
 
 
@@ -230,8 +236,8 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
 def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
     with _progress('planning'):
-        from transpiler.decision import Request
         from transpiler.planning import PlanOptions
+        from transpiler.request import Request
         from transpiler.serving.files import read_program
         from transpiler.serving.offline import Serving, optimize_saved
         saved = read_program(source)

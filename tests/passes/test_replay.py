@@ -21,8 +21,9 @@ from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.emitter import emit
 from transpiler.backends.paddle2.importer import ImportedProgram, import_program
-from transpiler.backends.paddle2.validation import check_emitted
+from transpiler.backends.paddle2.programs import SerializedPrograms
 from transpiler.errors import VerificationError
+from transpiler.flow import prove
 from transpiler.ir import DIVIDE, FILL, CONVERT, SELECT, ZEROS_LIKE, Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.replay import add_replay
@@ -203,11 +204,11 @@ def test_what_is_not_the_same_is_refused(change: Change) -> None:
 def test_a_cast_that_does_not_make_what_is_declared_is_refused() -> None:
     program = _imported(dropouts())
     emitted = emit(program, _planned(program).graph)
-    check_emitted(program, emitted)
+    prove(SerializedPrograms(), program, emitted)
     cast = next(op for op in emitted.message.blocks[0].ops if op.type == 'cast')
     next(a for a in cast.attrs if a.name == 'out_dtype').i = framework_pb2.VarType.FP32
     with pytest.raises(VerificationError, match='cast'):
-        check_emitted(program, emitted)
+        prove(SerializedPrograms(), program, emitted)
 
 
 def test_ops_that_were_added_leave_with_the_backward_part() -> None:

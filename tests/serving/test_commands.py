@@ -15,7 +15,8 @@ from paddle.base.proto import framework_pb2
 from benchmarks.programs import build, small_options
 from tests.serving.programs import contents, save_benchmark, save_tiny, training_program
 from transpiler.cli import main
-from transpiler.report.memory_report import human
+from transpiler.ir.text import parse, printed
+from transpiler.report.data import human
 
 
 @pytest.fixture
@@ -61,6 +62,15 @@ def test_report_tells_what_optimize_brings(folder):
     kept = json.loads(
         done(folder, 'optimize', 'tiny', '-o', 'small', '--batch-size', '8', '--json').stdout)
     assert promised['peak_bytes_after'] == kept['peak_bytes_after']
+
+
+def test_report_prints_the_graphs_that_are_compared(folder):
+    said = done(folder, 'report', 'train.bin', '--fetch', 'loss', '--ir').stdout
+    before, after = said[said.index('\n') + 1:].split('# after\n')
+    graphs = parse(before), parse(after)
+    assert [printed(graph) for graph in graphs] == [before, after]
+    assert any(v.fed for v in graphs[0].values) and any(v.fetched for v in graphs[0].values)
+    assert graphs[0] != graphs[1]
 
 
 def test_report_has_a_row_for_each_block_with_its_loop(folder):

@@ -15,9 +15,9 @@ from benchmarks.programs import small_options
 from tests.serving.programs import refused, save_benchmark, training_program
 from tests.serving.test_predictor import optimized
 from transpiler.cli import main
-from transpiler.decision import Request
 from transpiler.errors import InvalidArgumentError
 from transpiler.planning import PlanOptions
+from transpiler.request import Request
 from transpiler.serving import row_wise
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program

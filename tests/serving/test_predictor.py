@@ -10,9 +10,9 @@ from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
 from tests.serving.programs import contents, save_benchmark
-from transpiler.decision import Request
 from transpiler.planning import PlanOptions
-from transpiler.report.memory_report import human
+from transpiler.report.data import human
+from transpiler.request import Request
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import Serving, optimize_saved

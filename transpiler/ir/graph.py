@@ -214,6 +214,11 @@ class Graph:
                               skipped=original.skipped,
                               copy_of=value)
 
+    def symbols(self) -> FrozenSet[str]:
+        """Names of all symbolic dims in sizes and trips."""
+        sizes = [v.size for v in self.values if v.size is not None]
+        return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.regions]))
+
     def region_ops(self, region: int) -> Iterator[Op]:
         return (self.ops[i] for i in self.regions[region].ops)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 Number = Union[int, Fraction]
 # A monomial is a sorted tuple of (dim, power); the empty tuple is the constant term.
@@ -129,11 +129,13 @@ class Size:
     def __bool__(self) -> bool:
         return bool(self._terms)
 
-    def __repr__(self) -> str:
-        if not self._terms:
-            return '0'
+    def text(self, name: Callable[[str], str]) -> str:
+        """The polynomial, highest terms first, with `name` of each dim."""
         ordered = sorted(self._terms.items(), key=lambda t: (-sum(p for _, p in t[0]), t[0]))
-        return ' + '.join(_term_text(m, c) for m, c in ordered)
+        return ' + '.join(_term_text(m, c, name) for m, c in ordered) or '0'
+
+    def __repr__(self) -> str:
+        return self.text(str)
 
 
 def _plain(coefficient: Number) -> Number:
@@ -165,8 +167,8 @@ def _shift(monomial: Monomial) -> Dict[Monomial, int]:
     return result
 
 
-def _term_text(monomial: Monomial, coefficient: Number) -> str:
-    factors = [name if power == 1 else f'{name}^{power}' for name, power in monomial]
+def _term_text(monomial: Monomial, coefficient: Number, name: Callable[[str], str]) -> str:
+    factors = [name(dim) if power == 1 else f'{name(dim)}^{power}' for dim, power in monomial]
     if coefficient != 1 or not factors:
         factors.insert(0, str(coefficient))
     return '*'.join(factors)

@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Region
 from transpiler.planning import Plan
-from transpiler.report.memory_report import BlockReport
+from transpiler.report.data import BlockReport
 from transpiler.report.picture import op_text
 
 

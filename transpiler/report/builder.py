@@ -13,8 +13,9 @@ from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
 from transpiler.planning import Plan
 from transpiler.report.blocks import block_reports
+from transpiler.report.data import LoopReport, PeakVariable, RecomputeReport, ReuseReport
+from transpiler.report.memory_report import MemoryReport
 from transpiler.report.picture import makers, op_text, pictures
-from transpiler.report.memory_report import LoopReport, MemoryReport, PeakVariable, RecomputeReport, ReuseReport
 from transpiler.runtime import IDEAL, Runtime
 
 # Regions keep their ids.

@@ -7,7 +7,7 @@ import json
 from typing import Any, Dict, List
 
 from transpiler.plain import printable
-from transpiler.report.memory_report import MemoryReport, human
+from transpiler.report.data import ReportData, human
 from transpiler.report.picture import Bar, Picture
 
 _LAYERS = 12  # variables that the stacked area shows one by one, the largest at the peak
@@ -18,7 +18,7 @@ _COLOURS = ('#4c78a8', '#f58518', '#54a24b', '#b79a20', '#e45756', '#72b7b2', '#
             '#79706e', '#b279a2', '#83bcb6', '#eeca3b')
 
 
-def page(report: MemoryReport, title: str) -> str:
+def page(report: ReportData, title: str) -> str:
     """The page of a report that carries pictures."""
     from plotly.offline import get_plotlyjs
     sides = (('Before', report.picture_before), ('After', report.picture_after))
@@ -30,7 +30,7 @@ def page(report: MemoryReport, title: str) -> str:
                         sections=''.join(parts))
 
 
-def _summary(report: MemoryReport) -> str:
+def _summary(report: ReportData) -> str:
     return (f'Peak above resting: {human(report.peak_bytes_before)} before, '
             f'{human(report.peak_bytes_after)} after; lower bound for this order '
             f'{human(report.lower_bound_bytes)}; resting {human(report.resting_bytes)}; '

@@ -1,4 +1,4 @@
-"""A MemoryReport for a terminal."""
+"""A ReportData for a terminal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from transpiler.plain import printable
-from transpiler.report.memory_report import MemoryReport, PeakVariable, human
+from transpiler.report.data import ReportData, PeakVariable, human
 
 _WIDTH = 110
 _MOST_ROWS = 10
 
 
-def after(report: MemoryReport) -> str:
+def after(report: ReportData) -> str:
     """What was done, and what makes up the peak now."""
     return _text([
         _summary(report), *_blocks(report), *_loops(report),
@@ -24,7 +24,7 @@ def after(report: MemoryReport) -> str:
                  _done(report) + _footnotes(report))
 
 
-def before(report: MemoryReport) -> str:
+def before(report: ReportData) -> str:
     """What makes up the peak as it is, and what `optimize` would bring."""
     op, variables = report.peak_op_before, report.peak_variables_before
     return _text([
@@ -58,18 +58,18 @@ def add_row(table: Table, *cells: str) -> None:
     table.add_row(*map(printable, cells))
 
 
-def _share(report: MemoryReport) -> float:
+def _share(report: ReportData) -> float:
     return 1 - report.peak_bytes_after / report.peak_bytes_before if report.peak_bytes_before else 0
 
 
-def _promise(report: MemoryReport) -> str:
+def _promise(report: ReportData) -> str:
     if not report.changed:
         return 'optimize would change nothing.'
     return (f'optimize would bring the peak from {human(report.peak_bytes_before)} to '
             f'{human(report.peak_bytes_after)}, {_share(report):.0%} less:')
 
 
-def _summary(report: MemoryReport) -> Table:
+def _summary(report: ReportData) -> Table:
     table = plain_table(f'Memory of the program ({report.runtime} runtime)')
     for column in ('', 'bytes', 'for every size'):
         table.add_column(column, justify='right' if column == 'bytes' else 'left')
@@ -85,7 +85,7 @@ def _summary(report: MemoryReport) -> Table:
     return table
 
 
-def _blocks(report: MemoryReport) -> List[Table]:
+def _blocks(report: ReportData) -> List[Table]:
     """A program of one block is told by the summary."""
     if len(report.blocks) < 2:
         return []
@@ -100,7 +100,7 @@ def _blocks(report: MemoryReport) -> List[Table]:
     return [table]
 
 
-def _loops(report: MemoryReport) -> List[Table]:
+def _loops(report: ReportData) -> List[Table]:
     if not report.loops:
         return []
     table = plain_table('Training loops: kept per trip for the gradient')
@@ -123,7 +123,7 @@ def _peak(title: str, variables: List[PeakVariable]) -> List[Table]:
     return [table]
 
 
-def _done(report: MemoryReport) -> List[str]:
+def _done(report: ReportData) -> List[str]:
     """What was done, and what each step brought."""
     lines = []
     tiers: Dict[str, List[int]] = {}
@@ -144,7 +144,7 @@ def _done(report: MemoryReport) -> List[str]:
     return lines
 
 
-def _footnotes(report: MemoryReport) -> List[str]:
+def _footnotes(report: ReportData) -> List[str]:
     lines = []
     if report.left_alone:
         counts: Dict[str, int] = {}

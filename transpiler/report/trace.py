@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from transpiler.report.memory_report import MemoryReport
+from transpiler.report.data import ReportData
 from transpiler.report.picture import Picture
 
 
-def trace(report: MemoryReport) -> Dict[str, Any]:
+def trace(report: ReportData) -> Dict[str, Any]:
     """The trace as JSON-ready data: process 1 is the program before, process 2 after."""
     events: List[Dict[str, Any]] = []
     for process, (title, picture) in enumerate(

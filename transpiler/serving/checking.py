@@ -12,12 +12,11 @@ from zipfile import BadZipFile
 import numpy as np
 from rich.table import Table
 
-from transpiler.backends.paddle2.importer import import_program, parse
-from transpiler.backends.paddle2.validation import check_names
-from transpiler.decision import Request, sizes_of
+from transpiler.backends.paddle2.importer import declared, import_program, parse
 from transpiler.errors import InvalidArgumentError, SavedFileError
-from transpiler.report.memory_report import human
+from transpiler.report.data import human
 from transpiler.report.text import add_row, plain_table
+from transpiler.request import Request, check_names
 from transpiler.serving.files import SavedProgram, check_fetched, read_program
 from transpiler.serving.running import SETTINGS, RunResult, RunSpec, make_feed, read_state, run_apart
 from transpiler.serving.trial import try_import
@@ -73,7 +72,7 @@ def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> 
     for saved in (old, new):
         try_import(saved)
         read_state(saved)
-        check_names(parse(saved.serialized), frozenset(fetch), frozenset(), {})
+        check_names(declared(parse(saved.serialized)), frozenset(fetch))
         if saved.for_inference:
             check_fetched(saved, fetch)
     different = sorted(old.feeds ^ new.feeds)
@@ -85,7 +84,7 @@ def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> 
 def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
             batch_size: int) -> Dict[str, np.ndarray]:
     program = import_program(saved.serialized, fetch)
-    dims, _ = sizes_of(program, program.symbols(), Request(batch_size=batch_size))
+    dims, _ = Request(batch_size=batch_size).sizes(program.graph, program.inputs)
     shapes = {v.name: v.shape for v in program.graph.values if _is_input(v, saved)}
     if feed is None:
         sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}

@@ -8,21 +8,20 @@ from typing import Dict, Optional, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler import arguments
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2 import environment
-from transpiler.backends.paddle2.emitter import MARKS, emit
-from transpiler.backends.paddle2.importer import ImportedProgram, import_program, parse
-from transpiler.backends.paddle2.validation import check_emitted, check_names
-from transpiler.decision import Request, decide, sizes_of
+from transpiler.backends.paddle2.importer import ImportedProgram, declared, import_program, parse
+from transpiler.backends.paddle2.programs import Serialized, SerializedPrograms
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError
+from transpiler.flow import rewrite, write_proved
 from transpiler.ir import RELEASE, Graph, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
-from transpiler.planning import OPTIMIZE, Plan, PlanOptions
+from transpiler.planning import Plan, PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
-from transpiler.report.memory_report import human
+from transpiler.report.data import human
+from transpiler.request import Request, check_names
 from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.enclosure import enclose, is_enclosed
 from transpiler.serving.files import SavedProgram, check_fetched
@@ -114,16 +113,15 @@ def _check_in_parts(runtime: str, request: Request) -> None:
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
     try_import(saved)
+    target = Serialized(saved.serialized)
     try:
-        decision = decide(parse(saved.serialized), {}, replace(request, runtime='executor'),
-                          OPTIMIZE, options, MARKS[0])
+        decision = rewrite(SerializedPrograms(), target, replace(request, runtime='executor'),
+                           options)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(
             f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
             f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
-    emitted = decision.emitted
-    serialized = saved.serialized if emitted is None else emitted.message.SerializeToString()
-    return Optimized(serialized, decision.plan, decision.dims, decision.report)
+    return Optimized(target.contents, decision.plan, decision.dims, decision.report)
 
 
 def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> Optimized:
@@ -136,7 +134,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
     _label(old.graph, _source_lines(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
-    dims, assumed = sizes_of(old, symbols, request)
+    dims, assumed = request.sizes(old.graph, old.inputs, symbols)
     before = Timeline(old.graph, RETAINING, dims)
     given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
     best = min((given, ordered), key=lambda e: e.after.peak_bytes)
@@ -177,9 +175,8 @@ def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: Imp
 
 def _check_names(saved: SavedProgram, request: Request) -> None:
     """What is not fetched by the program itself may be gone after Paddle's passes."""
-    fetched = arguments.names_of('fetch_list', request.fetch_list)
-    check_names(parse(saved.serialized), fetched,
-                arguments.names_of('skip_opt_set', request.skip_opt_set), {})
+    fetched, skipped = request.names()
+    check_names(declared(parse(saved.serialized)), fetched, skipped)
     check_fetched(saved, fetched)
 
 
@@ -220,9 +217,7 @@ def _hand_over(graph: Graph) -> None:
 def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
     """The same ops in an order that needs less, proved equal. No name is shared: predictors may load the result."""
     graph = schedule(program.graph.copy(), PassContext(COLLECTING, dims))
-    emitted = emit(program, graph)
-    check_emitted(program, emitted)
-    return emitted.message.SerializeToString()
+    return write_proved(SerializedPrograms(), program, graph).message.SerializeToString()
 
 
 def _source_lines(program: ImportedProgram) -> Dict[str, str]:
@@ -242,7 +237,7 @@ def _label(graph: Graph, lines: Dict[str, str]) -> None:
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:
     try_import(saved)
     program = import_program(saved.serialized)
-    dims, assumed = sizes_of(program, program.symbols(), request)
+    dims, assumed = request.sizes(program.graph, program.inputs)
     timeline = Timeline(program.graph, COLLECTING, dims)
     plan = Plan(program.graph, program.graph, timeline, timeline, served=True)
     report = build_report(plan, RETAINING, dims, assumed, time.perf_counter() - started, _ALREADY)

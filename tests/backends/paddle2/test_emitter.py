@@ -11,7 +11,8 @@ from tests.scenarios import branches, dynamic_rnn, loops, recurrent, straight
 from transpiler.backends.paddle2.emitter import emit
 from transpiler.backends.paddle2.importer import ImportedProgram, import_program
 from transpiler.backends.paddle2.naming import SHARED, names_of, rename_lists
-from transpiler.backends.paddle2.validation import check_emitted
+from transpiler.backends.paddle2.programs import SerializedPrograms
+from transpiler.flow import prove
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
@@ -61,7 +62,7 @@ def test_a_reused_graph_comes_back_from_its_message_and_is_proved_equal(name: st
     program = imported(build(name, small_options(name)))
     emitted = emit(program, reused(program))
     assert emitted.merged
-    check_emitted(program, emitted)
+    prove(SerializedPrograms(), program, emitted)
 
 
 @pytest.mark.parametrize('name', SMALL_PROGRAMS)

@@ -10,11 +10,13 @@ from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
 from transpiler.arguments import dim_values
-from transpiler.backends.paddle2.emitter import MARKS, EmittedProgram, emit
+from transpiler.backends.base import OPTIMIZED
+from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram,
                                                   import_program)
-from transpiler.backends.paddle2.validation import check_emitted
+from transpiler.backends.paddle2.programs import SerializedPrograms
 from transpiler.errors import VerificationError
+from transpiler.flow import prove
 from transpiler.planning import PlanOptions, plan
 from transpiler.runtime import RETAINING
 
@@ -36,8 +38,8 @@ def rewritten(name: str) -> Tuple[ImportedProgram, EmittedProgram]:
     program = import_program(case.main.desc.serialize_to_string(), case.fetch)
     dims, _ = dim_values(program.symbols(), 4, None)
     decided = plan(program.graph, model, dims, options)
-    emitted = emit(program, decided.graph, MARKS[0], decided.held)
-    check_emitted(program, emitted)
+    emitted = emit(program, decided.graph, OPTIMIZED, decided.held)
+    prove(SerializedPrograms(), program, emitted)
     return program, emitted
 
 
@@ -49,7 +51,7 @@ def is_rejected(name: str, mutate: Mutation) -> bool:
     mutate(changed)
     assert changed.message != emitted.message  # it is a mutation
     try:
-        check_emitted(program, changed)
+        prove(SerializedPrograms(), program, changed)
     except VerificationError:
         return True
     return False

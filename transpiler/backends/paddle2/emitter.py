@@ -15,8 +15,6 @@ from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
 from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin
 from transpiler.ir import CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, ONE, READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 
-# Declared in a program that memory_optimize or release_memory has rewritten; survives clone and save.
-MARKS = ('transpiler.optimized', 'transpiler.released')
 ROLE = 'op_role'
 _BACKWARD = 1
 _EMPTY_TYPE = 'FP32'  # of the tensor without elements
@@ -47,9 +45,9 @@ class EmittedProgram:
 
 def emit(program: ImportedProgram,
          graph: Graph,
-         mark: str = '',
+         done: str = '',
          held: FrozenSet[int] = frozenset()) -> EmittedProgram:
-    """A message like that of `program`, with the order and the storages of `graph`, and with `mark` declared, if any.
+    """A message like that of `program`, with the order and the storages of `graph`, and noted as `done`, if that is a text.
 
     The order of the regions of `held`, and of those that were pinned before, is pinned.
     """
@@ -61,8 +59,8 @@ def emit(program: ImportedProgram,
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
         for position in _forgets(emitted.message.blocks[block]):
             bind_to_reader(emitted.message.blocks[block], position)
-    if mark:
-        variable = emitted.message.blocks[0].vars.add(name=mark)
+    if done:  # a declaration survives clone and save
+        variable = emitted.message.blocks[0].vars.add(name=done)
         variable.type.type = framework_pb2.VarType.RAW
     return emitted
 
@@ -74,10 +72,6 @@ def _releases(block: framework_pb2.BlockDesc) -> List[int]:
 
 def _forgets(block: framework_pb2.BlockDesc) -> List[int]:
     return [i for i, op in enumerate(block.ops) if is_forget(op)]
-
-
-def is_marked(program: ImportedProgram, mark: str) -> bool:
-    return any(v.name == mark for v in program.message.blocks[0].vars)
 
 
 class _Emitter:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple, Union
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple, Union
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.base import OPTIMIZED, RELEASED, Declared
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches
 from transpiler.backends.paddle2.conditions import note_conditions
@@ -51,18 +52,36 @@ _REGION_KINDS = {
 
 @dataclass
 class ImportedProgram:
-    """A graph, and what it takes to write it back: the parsed message and the desc of each op."""
+    """A graph, and what it takes to write it back: the parsed message and the desc of each op. See `backends.base.Imported`."""
 
     graph: Graph
     message: framework_pb2.ProgramDesc
     descs: Dict[int, framework_pb2.OpDesc]  # by op id
     block_regions: Dict[int, int]  # block index -> region id; blocks that no op runs are missing
     pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
+    gone: Mapping[str, str] = field(default_factory=dict)  # names that earlier calls took away
 
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
-        sizes = [v.size for v in self.graph.values if v.size is not None]
-        return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.graph.regions]))
+        return self.graph.symbols()
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.message, self.gone)
+
+    @property
+    def inputs(self) -> FrozenSet[str]:
+        main = self.message.blocks[0]
+        found = {v.name for v in self.graph.values if v.fed}
+        found.update(v.name for v in main.vars if v.need_check_feed)
+        found.update(n for op in main.ops
+                     if op.type == 'feed' for s in op.outputs for n in s.arguments)
+        return frozenset(found)
+
+    @property
+    def done(self) -> FrozenSet[str]:
+        return frozenset(
+            (OPTIMIZED, RELEASED)).intersection(v.name for v in self.message.blocks[0].vars)
 
     def places(self) -> Dict[int, Tuple[int, int]]:
         """By op id: the index of its block, and its position in it."""
@@ -70,6 +89,13 @@ class ImportedProgram:
             op: (block, at) for block, region in self.block_regions.items()
             for at, op in enumerate(self.graph.regions[region].ops)
         }
+
+
+def declared(
+    message: framework_pb2.ProgramDesc, gone: Mapping[str, str] = MappingProxyType({})) -> Declared:
+    """The names that `message` declares."""
+    return Declared(frozenset(v.name for v in message.blocks[0].vars),
+                    frozenset(v.name for block in message.blocks for v in block.vars), gone)
 
 
 def parse(serialized: bytes) -> framework_pb2.ProgramDesc:

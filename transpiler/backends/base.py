@@ -1,0 +1,100 @@
+"""What a back end is: it reads a program of one kind into a graph, and writes back what a plan makes of the graph.
+
+The driver (`transpiler.flow`) plans in between, and proves that what was written computes what was read. A back end plans
+nothing and proves nothing; it says what a graph does not show, and refuses to write what it cannot say.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ContextManager, FrozenSet, Mapping, Optional, Protocol, Tuple
+
+from transpiler.analysis.cost import CostModel
+from transpiler.ir import Graph
+from transpiler.runtime import Runtime
+
+# What was done to a program; its back end notes it there, where copies and files keep it.
+OPTIMIZED, RELEASED = 'transpiler.optimized', 'transpiler.released'
+
+Origins = Mapping[
+    int,
+    int]  # by op of a new graph: the op of the old one that it stands for; added ops are missing
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Names of a program: those of its main region, those of all of its regions, and those that earlier calls took away, with
+    the name of the memory that each has now."""
+
+    main: FrozenSet[str]
+    everywhere: FrozenSet[str]
+    gone: Mapping[str, str]
+
+
+class Imported(Protocol):
+    """A program that was read. What a back end needs to write it back is there, too, and nobody else's business."""
+
+    graph: Graph
+
+    @property
+    def declared(self) -> Declared:
+        ...
+
+    @property
+    def inputs(self) -> FrozenSet[str]:
+        """Names that a run feeds, or may."""
+        ...
+
+    @property
+    def done(self) -> FrozenSet[str]:
+        """Which of OPTIMIZED and RELEASED an earlier call has written there."""
+        ...
+
+
+class Backend(Protocol):
+    """Programs of one kind. Every method but `apply` leaves the target as it is."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """What will run the programs, by the settings in force."""
+        ...
+
+    @property
+    def cost(self) -> Optional[CostModel]:
+        """How fast this machine runs them; None if nobody has measured it."""
+        ...
+
+    def session(self) -> ContextManager[None]:
+        """What has to be so while the other methods are called.
+
+        Raises:
+            UnsupportedPaddleError: what runs the programs is not modelled.
+        """
+        ...
+
+    def read(self, target: Any, fetched: FrozenSet[str], skipped: FrozenSet[str]) -> Imported:
+        """The graph of `target`, with these names marked; those that it does not have are the caller's to refuse.
+
+        Raises:
+            InvalidProgramError: it is no program of this kind, or a damaged one.
+        """
+        ...
+
+    def write(self, imported: Any, graph: Graph, held: FrozenSet[int], done: str) -> Any:
+        """A program like `imported` with the ops, the order and the storages of `graph`, noted as `done` if that is a text.
+
+        Args:
+            held: regions whose order the runtime has to keep.
+        """
+        ...
+
+    def reread(self, imported: Any, written: Any) -> Tuple[Graph, Origins]:
+        """The graph of what was written, from its serialized form alone, and what its ops are said to stand for.
+
+        Raises:
+            VerificationError: something is not as it was that graphs do not show.
+        """
+        ...
+
+    def apply(self, target: Any, written: Any) -> None:
+        """Makes `target` the written program: wholly, or it raises and `target` is as it was."""
+        ...

@@ -1,0 +1,181 @@
+"""What a report says, before anyone draws or prints it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from transpiler.report.picture import Picture
+
+
+@dataclass(frozen=True)
+class PeakVariable:
+    """A variable that exists at the peak. `bytes` is its size times `count` (trips)."""
+
+    name: str
+    bytes: int
+    count: int
+    made_by: str
+
+
+@dataclass(frozen=True)
+class ReuseReport:
+    """`variable` took over the memory of `storage`; `waste_bytes` of it stay unused."""
+
+    variable: str
+    storage: str
+    tier: str
+    waste_bytes: int
+
+
+@dataclass(frozen=True)
+class LoopReport:
+    """What a training loop keeps for its gradient. Bytes are for the hinted dims, polynomials for all."""
+
+    block: str
+    trips: int
+    bytes_per_trip_before: int
+    bytes_per_trip_after: int
+    total_before: str
+    total_after: str
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """A block of the program. `peak_*` is the most that exists while it runs, outside of it included; `own_*` is the
+    most that its own variables need in one trip. `run_by` is the operator that runs it, `peak_op` is where the program
+    as it was needs most while the block runs.
+    """
+
+    block: str
+    kind: str
+    run_by: str
+    ops: int
+    trips: int
+    peak_bytes_before: int
+    peak_bytes_after: int
+    peak_op: str
+    own_bytes_before: int
+    own_bytes_after: int
+
+
+@dataclass(frozen=True)
+class RecomputeReport:
+    """Forward ops that run again in the backward part. Times are seconds of a step of the program as it was, predicted.
+
+    `clones` stand in the main block and in loops and branches; `inner_clones` and `inner_seconds` are those of loops and
+    branches alone. `saved_seconds` is what loops no longer copy. No plan of the peak that was chosen takes less extra
+    time in the main block than `least_extra_seconds` in this order, so the gap to it bounds what a better search could
+    gain. `curve`: all plans that recompute in the main block that there were to choose from, (peak bytes, extra seconds).
+    """
+
+    clones: int
+    extra_seconds: float
+    least_extra_seconds: float
+    step_seconds: float
+    curve: List[Tuple[int, float]]
+    inner_clones: int = 0
+    inner_seconds: float = 0.0
+    saved_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [
+            f'Computed again: {self.clones} operators, '
+            f'{self._share(self.extra_seconds)} more time predicted'
+        ]
+        if self.inner_clones:
+            parts.append(f', in loops and branches {self.inner_clones} of them, '
+                         f'{self._share(self.inner_seconds)}')
+        if self.saved_seconds:
+            parts.append(
+                f'; copies that loops no longer make take {self._share(self.saved_seconds)} off')
+        if self.clones > self.inner_clones:
+            parts.append(f' (no plan for this peak can take less than '
+                         f'{self._share(self.least_extra_seconds)} more in the main block)')
+        return ''.join(parts)
+
+    def _share(self, seconds: float) -> str:
+        return f'{seconds / self.step_seconds if self.step_seconds else 0.0:.1%}'
+
+
+def _empty() -> Tuple[Picture, Picture]:
+    return Picture(), Picture()
+
+
+@dataclass
+class ReportData:
+    """What was predicted, done, and left alone. All sizes are bytes above resting memory.
+
+    Resting memory is what exists between runs: parameters, optimizer state and other persistables. It is not
+    counted in the peaks. What kernels allocate for themselves is not counted either, but in `needed_bytes`.
+    `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
+    `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
+    `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
+    figure has that, and no budget bears it.
+    `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
+    """
+
+    changed: bool
+    runtime: str
+    peak_bytes_before: int
+    peak_bytes_after: int
+    lower_bound_bytes: int
+    resting_bytes: int
+    peak_before: str
+    peak_after: str
+    lower_bound: str
+    peak_op: str
+    dims: Dict[str, int]
+    assumed: List[str]
+    peak_variables: List[PeakVariable] = field(default_factory=list)
+    reuses: List[ReuseReport] = field(default_factory=list)
+    left_alone: Dict[str, str] = field(default_factory=dict)
+    loops: List[LoopReport] = field(default_factory=list)
+    blocks: List[BlockReport] = field(default_factory=list)
+    peak_op_before: str = ''
+    peak_variables_before: List[PeakVariable] = field(default_factory=list)
+    savings: List[Tuple[str, int]] = field(default_factory=list)
+    recompute: Optional[RecomputeReport] = None
+    late_peak_bytes: Optional[Tuple[int, int]] = None
+    needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
+    sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
+    unknown_workspaces: List[str] = field(default_factory=list)
+    planning_seconds: float = 0.0
+    note: str = ''
+    draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
+
+    @cached_property
+    def pictures(self) -> Tuple[Picture, Picture]:
+        """The program before and after. Drawn when somebody looks: most reports are only printed."""
+        return self.draw()
+
+    @property
+    def picture_before(self) -> Picture:
+        return self.pictures[0]
+
+    @property
+    def picture_after(self) -> Picture:
+        return self.pictures[1]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The same as plain data, ready for JSON; without the pictures."""
+        fields = (f.name for f in dataclasses.fields(self) if f.name != 'draw')
+        return {name: _plain(getattr(self, name)) for name in fields}
+
+
+def human(size: int) -> str:
+    """`size` bytes for a person to read."""
+    amount = float(size)
+    for unit in ('B', 'KiB', 'MiB', 'GiB'):
+        if abs(amount) < 1024 or unit == 'GiB':
+            return f'{size} B' if unit == 'B' else f'{amount:.2f} {unit}'
+        amount /= 1024
+    return str(size)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    return [_plain(v) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,94 @@
+"""What the caller said of a program and of how it will run, held against the program."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
+
+from transpiler import arguments
+from transpiler.backends.base import Declared
+from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
+from transpiler.ir import Graph
+
+_MOST_LISTED = 5
+_MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller said of the program and of how it will run; see memory_optimize."""
+
+    fetch_list: Any = None
+    skip_opt_set: Any = None
+    batch_size: Union[None, int, Mapping[str, int]] = None
+    trip_count: Union[None, int, Mapping[int, int]] = None
+    runtime: str = 'auto'
+    budget: Union[None, int, str] = None
+
+    def names(self) -> Tuple[FrozenSet[str], FrozenSet[str]]:
+        """Names to fetch and names to skip; raises InvalidArgumentError for what is no name."""
+        return (arguments.names_of('fetch_list', self.fetch_list),
+                arguments.names_of('skip_opt_set', self.skip_opt_set))
+
+    def sizes(self,
+              graph: Graph,
+              inputs: FrozenSet[str],
+              symbols: Optional[Iterable[str]] = None) -> Tuple[Dict[str, int], List[str]]:
+        """A value for each of `symbols` (all of `graph` if not given), and which of them had to be assumed.
+
+        Raises:
+            TranspilerError: hints that are none, or name what is no input and no loop, or are beyond all sizes.
+        """
+        rows = arguments.row_hints('batch_size', self.batch_size)
+        if isinstance(rows, Mapping):
+            _check_inputs(inputs, rows)
+        given = graph.symbols() if symbols is None else symbols
+        dims, assumed = arguments.dim_values(given, rows, self.trip_count)
+        _check_sizes(graph, dims)
+        return dims, assumed
+
+
+def check_names(declared: Declared, fetched: FrozenSet[str],
+                skipped: FrozenSet[str] = frozenset()) -> None:
+    """Raises for a name to fetch or to skip that the program does not have, or has no more."""
+    for argument, names, known in (('fetch_list', fetched, declared.main), ('skip_opt_set', skipped,
+                                                                            declared.everywhere)):
+        for name in sorted(names - known):
+            if name in declared.gone:
+                raise MergedVariableError(
+                    f'{argument}: {name!r} is gone: an earlier call made it {declared.gone[name]!r}. '
+                    'Build the program again and name it in the first call.')
+            raise UnknownVariableError(
+                f'{argument}: the program has no variable {name!r}.{_meant(name, known)}')
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f' Did you mean {close[0]!r}?' if close else ''
+
+
+def _check_inputs(inputs: FrozenSet[str], names: Iterable[str]) -> None:
+    """Raises UnknownVariableError for a name in `batch_size` that is no input."""
+    for name in sorted(set(names) - inputs):
+        raise UnknownVariableError(f'batch_size: the program has no input {name!r}; its inputs are '
+                                   f'{_listed(inputs)}.{_meant(name, inputs)}')
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = sorted(names)[:_MOST_LISTED + 1]
+    return ', '.join(map(repr, shown[:_MOST_LISTED])) + (', ...' if shown[_MOST_LISTED:] else '')
+
+
+def _check_sizes(graph: Graph, dims: Mapping[str, int]) -> None:
+    """Raises InvalidArgumentError for a program whose variables have more bytes than anyone can count."""
+    trips = {}
+    for region in graph.regions:
+        trips[region.id] = region.trips.evaluate(dims) * trips.get(region.parent, 1)
+    total = sum(
+        v.size.evaluate(dims) * trips.get(v.region, 1) for v in graph.values if v.size is not None)
+    if total > _MOST_BYTES:
+        exponent = len(str(total)) - 1
+        raise InvalidArgumentError(
+            f'the variables of the program take about 10**{exponent} bytes, more than there are: by '
+            'their dims and by what batch_size and trip_count say')
