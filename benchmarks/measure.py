@@ -1,4 +1,4 @@
-"""The measuring process: `python -m benchmarks.measure`, a Spec on stdin, a Result on stdout.
+"""What the measuring process does.
 
 One process makes one measurement, since resting bytes, random state and executor caches all
 outlive a program.
@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import json
 import resource
-import sys
 import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -221,13 +219,3 @@ def measure(spec: Spec) -> Result:
     prediction = optimize(case, spec) if spec.optimized else None
     paddle.seed(dict(spec.options).get("seed", Options().seed))
     return run(case, spec, prediction)
-
-
-def main() -> None:
-    """Read the Spec, print the Result as the last line."""
-    spec = Spec.from_dict(json.load(sys.stdin))
-    print(json.dumps(measure(spec).to_dict()))
-
-
-if __name__ == "__main__":
-    main()

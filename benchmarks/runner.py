@@ -1,19 +1,14 @@
 """Runs measurements one at a time in fresh processes and summarises their repeats."""
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from benchmarks.apart import ApartError, apart
 from benchmarks.spec import Result, Spec
 
 EQUAL = "equal"
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class MeasurementError(RuntimeError):
@@ -22,19 +17,19 @@ class MeasurementError(RuntimeError):
 
 def measure_in_child(spec: Spec) -> Result:
     """One fresh process, one measurement."""
-    path = os.pathsep.join(each for each in (str(ROOT), os.environ.get("PYTHONPATH")) if each)
-    environment = {**os.environ, **spec.environment(), "PYTHONPATH": path}
-    child = subprocess.run([sys.executable, "-m", "benchmarks.measure"],
-                           input=json.dumps(spec.to_dict()),
-                           env=environment,
-                           stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE,
-                           universal_newlines=True,
-                           check=False)
-    if child.returncode != 0:
-        raise MeasurementError("measuring {} failed with status {}:\n{}".format(
-            spec.program, child.returncode, child.stderr[-3000:]))
-    return Result.from_dict(json.loads(child.stdout.splitlines()[-1]))
+    try:
+        return apart(_measure, spec)
+    except ApartError as error:
+        raise MeasurementError("measuring {} failed:\n{}".format(spec.program, error)) from error
+
+
+def _measure(spec: Spec) -> Result:
+    # Here only: the process that asks needs no Paddle.
+    import paddle
+
+    from benchmarks.measure import measure
+    paddle.set_flags(spec.flags())
+    return measure(spec)
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,18 @@ class Spec:
         """The inverse of to_dict."""
         return Spec(**{**values, "options": tuple(sorted(values["options"].items()))})
 
-    def environment(self) -> Dict[str, str]:
-        """What must be set before Paddle is imported."""
-        flags = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
-        flags.update(EXECUTORS[self.executor])
-        flags["FLAGS_eager_delete_tensor_gb"] = "0" if self.collection else "-1"
+    def flags(self) -> Dict[str, Any]:
+        """Paddle's, for the executor that is asked for."""
+        flags: Dict[str, Any] = {
+            name: value == "1" for name, value in EXECUTORS[self.executor].items()
+        }
+        flags["FLAGS_eager_delete_tensor_gb"] = 0.0 if self.collection else -1.0
         return flags
+
+    def environment(self) -> Dict[str, str]:
+        """What must be set before Paddle is imported, and the flags."""
+        flags = {name: str(int(value)) for name, value in self.flags().items()}
+        return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2", **flags}
 
 
 @dataclass(frozen=True)

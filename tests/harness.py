@@ -6,10 +6,7 @@ it builds the case twice, optimises one of the two, runs both in every executor 
 from __future__ import annotations
 
 import inspect
-import json
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +22,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import paddle  # noqa: E402
 from paddle.base.layers import math_op_patch  # noqa: E402
+
+from benchmarks.apart import apart  # noqa: E402
 
 # `x + y` on variables looks up its caller's source line for a warning, which takes most of the time of building.
 math_op_patch.inspect = SimpleNamespace(stack=partial(inspect.stack, 0))
@@ -320,29 +319,18 @@ def measure_peak(builder: str,
     Paddle's peak cannot be reset, and counts threads that have ended wrongly, so one measurement is one
     process with one executor.
     """
-    request = json.dumps({
-        "builder": builder,
-        "optimise": optimise,
-        "mode": [mode.collect, mode.order, mode.inplace],
-        "steps": steps,
-        "options": options or {},
-    })
-    done = subprocess.run([sys.executable, "-m", __name__, request],
-                          check=True,
-                          stdout=subprocess.PIPE,
-                          cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return Peak(**json.loads(done.stdout.decode().splitlines()[-1]))
+    return apart(_measure_here, builder, optimise, mode, steps, options or {})
 
 
-def _measure_here(request: Dict[str, Any]) -> Peak:
-    module, function = request["builder"].split(":")
+def _measure_here(builder: str, optimise: bool, mode: Mode, steps: int, options: Dict[str,
+                                                                                      Any]) -> Peak:
+    module, function = builder.split(":")
     case: Case = getattr(import_module(module), function)()
-    mode = Mode(*request["mode"])
     with executor_mode(mode):
-        if request["optimise"]:
+        if optimise:
             from transpiler import memory_optimize
-            memory_optimize(case.main, fetch_list=list(case.fetch), **request["options"])
-        return _peak_of(case, request["steps"])
+            memory_optimize(case.main, fetch_list=list(case.fetch), **options)
+        return _peak_of(case, steps)
 
 
 def _peak_of(case: Case, steps: int) -> Peak:
@@ -357,8 +345,3 @@ def _peak_of(case: Case, steps: int) -> Peak:
             executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
             peaks.append(core.host_memory_stat_peak_value("Allocated", 0))
     return Peak(resting=resting, first=peaks[0], later=peaks[-1])
-
-
-if __name__ == "__main__":
-    measured = _measure_here(json.loads(sys.argv[1]))
-    print(json.dumps(measured.__dict__))

@@ -1,9 +1,7 @@
-"""Measures one program: `python -m tests.measured_programs NAME COLLECT` prints the figures as JSON."""
+"""Programs to be measured, each in a process of its own."""
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from typing import Any, Callable, Dict, List
 
@@ -174,6 +172,7 @@ def _numpy(dtype: Any) -> str:
 
 
 def main(name: str, collect: bool) -> Dict[str, int]:
+    """The figures of one program, in bytes."""
     with executor_mode(Mode(collect=collect, order='sequential')):
         case = PROGRAMS[name]()
         executor = paddle.static.Executor(paddle.CPUPlace())
@@ -183,7 +182,3 @@ def main(name: str, collect: bool) -> Dict[str, int]:
             'measured': measured(case, executor),
             'kernels': kernels(case)
         }
-
-
-if __name__ == '__main__':
-    print(json.dumps(main(sys.argv[1], sys.argv[2] == '1')))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Dict, Tuple
 
 import pytest
+from click.testing import CliRunner
 
-ROOT = Path(__file__).parent.parent
+from benchmarks.__main__ import main
+
 LOOPS = ('nested_loops', 'loop_in_cond', 'cond_in_loop')
 AT_LEAST = (('gru_loop', 12), ('attention_loop', 8))  # times less
 TOLERANCE = 0.05  # of the prediction
@@ -19,13 +19,9 @@ TOLERANCE = 0.05  # of the prediction
 def measured(folder: Path, program: str, *options: str) -> Tuple[Dict, Dict]:
     """The rows of the plain and of the optimised program; the command fails if their bytes differ."""
     target = folder / 'rows.json'
-    command = [
-        sys.executable, '-m', 'benchmarks', program, '--both', '--collection', 'on', '--steps', '3',
-        '--json',
-        str(target), *options
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = [program, '--both', '--collection', 'on', '--steps', '3', '--json', str(target)]
+    done = CliRunner().invoke(main, [*arguments, *options])
+    assert done.exit_code == 0, done.output
     plain, optimised = json.loads(target.read_text())
     assert optimised['same_bytes_as_reference'] == 'equal'
     return plain, optimised

@@ -6,13 +6,12 @@ between the prediction and the prediction plus the most that one kernel takes.
 """
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import NamedTuple
 
 import pytest
+
+from benchmarks.apart import apart
+from tests.measured_programs import main
 
 STRAIGHT = ('fc_chain', 'elementwise', 'convolutions', 'normalised')
 LOOPS = ('loop',)
@@ -28,16 +27,7 @@ class Figures(NamedTuple):
 
 def figures(name: str, collect: bool = True) -> Figures:
     """Measured by tests.measured_programs, in a fresh process."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment = {**os.environ, 'OMP_NUM_THREADS': '1', 'GLOG_minloglevel': '2'}
-    done = subprocess.run(
-        [sys.executable, '-m', 'tests.measured_programs', name,
-         str(int(collect))],
-        check=True,
-        cwd=root,
-        env=environment,
-        stdout=subprocess.PIPE)
-    return Figures(**json.loads(done.stdout.decode().splitlines()[-1]))
+    return Figures(**apart(main, name, collect))
 
 
 def check(name: str, tolerance: float, collect: bool = True) -> None:

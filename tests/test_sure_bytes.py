@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 import pytest
 
+from benchmarks.apart import apart
 from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
@@ -18,7 +19,7 @@ from transpiler.report import MemoryReport
 from transpiler.request import Request
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import Optimized, check_budget, optimize_saved
-from transpiler.serving.running import RunSpec, run_apart
+from transpiler.serving.running import RunSpec, run
 
 _TRAINED = ('tests.passes.test_hand_out:deep_branch', 'tests.measured_programs:loop',
             f'{__name__}:fetched_activation')
@@ -110,7 +111,7 @@ def test_no_run_of_a_predictor_needs_more_than_is_sure(tiny: Any) -> None:  # no
     out = str(tiny.parent / 'sure')
     write_program(out, read_program(str(tiny)), done.serialized, done.replaced, force=True)
     for setting in ((), ('memory_optim',), ('new_executor',)):
-        measured = run_apart(RunSpec(out, str(tiny) + '.npz', settings=list(setting), runs=3))
+        measured = apart(run, RunSpec(out, str(tiny) + '.npz', settings=list(setting), runs=3))
         assert 0 < max(measured.peak_bytes) <= done.report.sure_bytes
     assert done.report.sure_bytes <= 1.01 * done.report.needed_bytes
 

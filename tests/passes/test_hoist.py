@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Set
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip('paddle')  # make test-core has none
 
+from benchmarks.__main__ import main
 from tests.graphs import Draft, dims_of, generated, traces, trained_loop
 from tests.harness import BASIC_MODES, Build, Case, check
 from tests.scenarios import loops
@@ -23,7 +23,6 @@ from transpiler.passes.reuse import reuse_inside
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 from transpiler.verify import verify
 
-ROOT = Path(__file__).parent.parent.parent
 NAME = 'one storage for all trips'
 
 
@@ -121,14 +120,9 @@ def test_equal_bytes_where_the_runtime_holds_and_where_it_collects(build: Build)
 def test_a_training_loop_with_collection_off_takes_what_was_predicted(tmp_path: Path) -> None:
     """Per trip it keeps what the gradient reads, and no more: measured, in fresh processes."""
     target = tmp_path / 'rows.json'
-    subprocess.run([
-        sys.executable, '-m', 'benchmarks', 'gru_loop', '--both', '--collection', 'off', '--steps',
-        '3', '--trip-count', '24', '--json',
-        str(target)
-    ],
-                   cwd=ROOT,
-                   capture_output=True,
-                   check=True)
+    arguments = ['gru_loop', '--both', '--collection', 'off', '--steps', '3', '--trip-count', '24']
+    done = CliRunner().invoke(main, [*arguments, '--json', str(target)])
+    assert done.exit_code == 0, done.output
     plain, optimised = json.loads(target.read_text())
     said = optimised['results'][0]['prediction']
     measured = optimised['later_peak_bytes']['maximum']

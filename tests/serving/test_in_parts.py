@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Dict, Optional
 
 import numpy as np
 import paddle
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from paddle import inference, static
 
+from benchmarks.apart import apart
 from benchmarks.programs import small_options
 from tests.serving.programs import refused, save_benchmark, training_program
 from tests.serving.test_predictor import optimized
@@ -18,13 +20,13 @@ from transpiler.cli import main
 from transpiler.errors import InvalidArgumentError
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
-from transpiler.serving import row_wise
+from transpiler.serving import probing, row_wise
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program
 from transpiler.serving.in_parts import Chain, run_in_parts
 from transpiler.serving.offline import Serving, optimize_saved
 from transpiler.serving.probing import Probe
-from transpiler.serving.running import SETTINGS, RunSpec, run, run_apart
+from transpiler.serving.running import SETTINGS, RunSpec, run
 
 IN_PARTS = Serving(in_parts=True)
 MODELS = ('mobilenet_v2', 'densenet121', 'inception_v3', 'transformer')
@@ -36,6 +38,26 @@ def results(path: str, **feed: np.ndarray):
         predictor.get_input_handle(name).copy_from_cpu(value)
     predictor.run()
     return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
+
+
+_IN_A_PROCESS = probing.answer_apart
+
+
+@pytest.fixture(autouse=True)
+def forked_probes(monkeypatch) -> None:
+    """Programs are compared in a process of their own all the same, but it need not import Paddle each time."""
+
+    def forked(_module: str, question: Dict[str, Any], _program: str) -> Optional[str]:
+        return apart(probing.compare, probing.ProbeSpec(**question))
+
+    monkeypatch.setattr(probing, 'answer_apart', forked)
+
+
+def test_programs_are_compared_in_a_process_of_the_users(tiny, monkeypatch):
+    _, forked = optimized(tiny, 2, IN_PARTS)
+    monkeypatch.setattr(probing, 'answer_apart', _IN_A_PROCESS)
+    _, usual = optimized(tiny, 2, IN_PARTS)
+    assert saving(usual) == saving(forked) > 0
 
 
 def saving(report) -> int:
@@ -100,7 +122,7 @@ def test_the_measured_peak_is_the_predicted_one_and_lower_than_without_parts(tin
     feed = str(tiny) + '.npz'
     whole = optimized(tiny, 2)[1]
     out, report = optimized(tiny, 2, IN_PARTS)
-    measured = run_apart(RunSpec(out, feed, settings=list(setting)))
+    measured = apart(run, RunSpec(out, feed, settings=list(setting)))
     assert report.peak_bytes_after == whole.peak_bytes_after - saving(report)
     assert max(measured.peak_bytes) <= 1.05 * report.peak_bytes_after + 1024
     assert max(measured.peak_bytes) < 0.9 * whole.peak_bytes_after

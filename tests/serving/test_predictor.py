@@ -9,6 +9,7 @@ import pytest
 from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
+from benchmarks.apart import apart
 from tests.serving.programs import contents, save_benchmark
 from transpiler.planning import PlanOptions
 from transpiler.report.data import human
@@ -17,7 +18,7 @@ from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import Serving, optimize_saved
 from transpiler.serving.predictor import fuse
-from transpiler.serving.running import SETTINGS, RunSpec, run, run_apart
+from transpiler.serving.running import SETTINGS, RunSpec, run
 
 MODELS = ('resnet50', 'mobilenet_v2', 'densenet121', 'inception_v3', 'transformer', 'lstm', 'demo')
 
@@ -61,8 +62,8 @@ def test_released_inputs_are_not_in_the_peak_and_the_peak_is_the_predicted_one(t
     kept, released = (optimized(tiny, serving=Serving(release_inputs=r))[1] for r in (False, True))
     image = np.load(str(tiny) + '.npz')['image'].nbytes
     assert released.peak_bytes_after == kept.peak_bytes_after - image
-    measured = run_apart(
-        RunSpec(str(tiny.parent / 'out'), str(tiny) + '.npz', settings=list(setting)))
+    measured = apart(run,
+                     RunSpec(str(tiny.parent / 'out'), str(tiny) + '.npz', settings=list(setting)))
     assert max(measured.peak_bytes) <= 1.05 * released.peak_bytes_after + 1024
     assert measured.held_bytes < image
 
@@ -101,7 +102,7 @@ def test_the_input_is_untouched(tiny):
 @pytest.mark.parametrize('setting', [(), ('memory_optim',), ('new_executor',)])
 def test_the_measured_peak_is_the_predicted_one(tiny, setting):
     out, report = optimized(tiny)
-    measured = run_apart(RunSpec(out, str(tiny) + '.npz', settings=list(setting)))
+    measured = apart(run, RunSpec(out, str(tiny) + '.npz', settings=list(setting)))
     assert report.peak_bytes_after < report.peak_bytes_before
     assert max(measured.peak_bytes) <= 1.05 * report.peak_bytes_after + 1024
 

@@ -1,0 +1,64 @@
+"""Measurements in processes of their own, forked from one that has imported Paddle and done nothing else: the import takes
+longer than most of them."""
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Callable, Iterator
+
+from benchmarks.spec import Spec
+
+_PRELOADED = ("benchmarks.measure", "transpiler.decision", "transpiler.planning")
+
+
+class ApartError(RuntimeError):
+    """The process raised or crashed; the message ends with what it said."""
+
+
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function`, of the top of a module, gives for `arguments` in a fresh process of one thread.
+
+    Raises:
+        ApartError: it raised, or the process crashed.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, function, arguments))
+    with _environment():  # the first call starts the server, which keeps it
+        process.start()
+    sender.close()
+    try:
+        done, answer = receiver.recv()
+    except EOFError as error:
+        process.join()
+        raise ApartError(f"ended with status {process.exitcode}") from error
+    finally:
+        receiver.close()
+    process.join()
+    if not done:
+        raise ApartError(answer)
+    return answer
+
+
+def _answer(sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
+    try:
+        answer = True, function(*arguments)
+    except Exception:  # pylint: disable=broad-except
+        answer = False, traceback.format_exc()[-3000:]
+    sender.send(answer)
+    sender.close()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(Spec("").environment())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
