@@ -2,16 +2,15 @@
 
 Keeping a value costs its bytes, rebuilding it costs its op's time, at an exchange rate. The closure formulation is that of
 min-cut rematerialization (Chen et al. 2016 for the idea; AOTAutograd's partitioner for the cut), here with compute time on
-the arcs and trips as a factor. Solved by OR-Tools.
+the arcs and trips as a factor.
 """
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
-
-from ortools.graph.python.max_flow import SimpleMaxFlow
+from typing import Dict, FrozenSet, List, Sequence, Set, Tuple
 
 from transpiler.passes.inner_remat.problem import InnerProblem, clone_operands
+from transpiler.passes.min_cut import INFINITE, SINK, SOURCE, min_cut
 
 _Node = Tuple[int, str]  # a value or an op, and what of it
 _SOURCE, _SINK = (-1, 'source'), (-1, 'sink')
@@ -125,25 +124,19 @@ class _Network:
     """Arcs between named nodes; the last capacity counts where one is added again."""
 
     def __init__(self) -> None:
-        self._arcs: Dict[Tuple[_Node, _Node], Optional[int]] = {}
+        self._arcs: Dict[Tuple[_Node, _Node], int] = {}
 
-    def arc(self, tail: _Node, head: _Node, capacity: Optional[int] = None) -> None:
-        """Without a capacity it is infinite."""
+    def arc(self, tail: _Node, head: _Node, capacity: int = INFINITE) -> None:
         self._arcs[tail, head] = capacity
 
     def sink_side(self) -> List[_Node]:
         """Nodes on the sink's side of a minimum cut: of several, the one nearest to the sink, which rebuilds least."""
         nodes = list(dict.fromkeys([_SOURCE, _SINK, *(node for arc in self._arcs for node in arc)]))
         numbers = {node: number for number, node in enumerate(nodes)}
-        infinite = 1 + sum(capacity or 0 for capacity in self._arcs.values())
-        flow = SimpleMaxFlow()
-        for (tail, head), capacity in self._arcs.items():
-            flow.add_arc_with_capacity(numbers[tail], numbers[head],
-                                       infinite if capacity is None else capacity)
-        status = flow.solve(numbers[_SOURCE], numbers[_SINK])
-        if status != SimpleMaxFlow.OPTIMAL:
-            raise ArithmeticError(f'the minimum cut of a loop of {len(nodes)} nodes: {status}')
-        return [nodes[number] for number in flow.get_sink_side_min_cut()]
+        assert (numbers[_SOURCE], numbers[_SINK]) == (SOURCE, SINK)
+        found = min_cut([numbers[tail] for tail, _ in self._arcs],
+                        [numbers[head] for _, head in self._arcs], list(self._arcs.values()))
+        return [nodes[number] for number in found.behind]
 
 
 def _ops_of(problem: InnerProblem, rebuilt: FrozenSet[int]) -> Set[int]:

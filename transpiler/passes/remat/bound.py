@@ -12,8 +12,7 @@ import math
 from typing import List, Set, Tuple
 
 import numpy
-from ortools.graph.python.max_flow import SimpleMaxFlow
-
+from transpiler.passes.min_cut import FIRST, INFINITE, SINK, SOURCE, min_cut
 from transpiler.passes.remat.problem import RematProblem
 
 # Capacities are integers: one unit is a nanosecond.
@@ -21,8 +20,6 @@ _UNITS = 1e9
 _ROUNDS = 8
 _PRICES = (1e-14, 1e-8)  # seconds a byte
 _MOST_OPS = 20_000
-_INFINITE = 1 << 50
-_SOURCE, _SINK, _FIRST = 0, 1, 2  # nodes
 
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
@@ -68,21 +65,21 @@ class _Network:
         cells = _made_from(problem, needed)
         number = {cell: at for at, cell in enumerate(cells)}
         ops = list(dict.fromkeys(problem.producer[cell] for cell in cells))
-        node = {op: _FIRST + 2 * len(cells) + at for at, op in enumerate(ops)}
-        self._made = _FIRST + numpy.arange(len(cells))
+        node = {op: FIRST + 2 * len(cells) + at for at, op in enumerate(ops)}
+        self._made = FIRST + numpy.arange(len(cells))
         self._had = self._made + len(cells)
-        had = _FIRST + len(cells)
-        forced = [(node[problem.producer[cell]], _FIRST + at) for cell, at in number.items()]
-        forced += [(had + number[cell], _SINK) for cell in needed]
+        had = FIRST + len(cells)
+        forced = [(node[problem.producer[cell]], FIRST + at) for cell, at in number.items()]
+        forced += [(had + number[cell], SINK) for cell in needed]
         forced += [(had + number[operand], node[op])
                    for op in ops
                    for operand in problem.operands[op]
                    if operand in number]
         tails, heads = numpy.array(forced, numpy.int64).T
-        sources = numpy.full(len(ops), _SOURCE)
+        sources = numpy.full(len(ops), SOURCE)
         self._tails = numpy.concatenate((tails, sources, self._made))
         self._heads = numpy.concatenate((heads, list(node.values()), self._had))
-        self._forced = numpy.full(len(forced), _INFINITE)
+        self._forced = numpy.full(len(forced), INFINITE)
         self._spent = (numpy.array([problem.seconds[op] for op in ops]) * _UNITS).astype(
             numpy.int64)
         self._sizes = numpy.array([problem.memory.sizes[cell] for cell in cells], numpy.int64)
@@ -91,13 +88,11 @@ class _Network:
         """The least of seconds computed again plus bytes kept at `price`, and the bytes kept."""
         kept = (self._sizes * price * _UNITS).astype(numpy.int64)
         capacities = numpy.concatenate((self._forced, self._spent, kept))
-        flow = SimpleMaxFlow()
-        flow.add_arcs_with_capacity(self._tails, self._heads, capacities)
-        flow.solve(_SOURCE, _SINK)
+        found = min_cut(self._tails, self._heads, capacities)
         reached = numpy.zeros(self._heads.max() + 1, bool)
-        reached[flow.get_source_side_min_cut()] = True
+        reached[list(found.before)] = True
         cut = reached[self._made] & ~reached[self._had]
-        return flow.optimal_flow() / _UNITS, int(self._sizes[cut].sum())
+        return found.value / _UNITS, int(self._sizes[cut].sum())
 
 
 def _made_from(problem: RematProblem, needed: Set[int]) -> List[int]:
