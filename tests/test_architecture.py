@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
@@ -153,3 +154,28 @@ def test_the_flow_knows_no_back_end() -> None:
     }
     outside = {name for name in who if not name.startswith(('backends/', 'serving/'))}
     assert outside == {'api.py', '__init__.py'}
+
+
+def test_each_part_of_the_map_is_on_the_page() -> None:
+    page = (ROOT.parent / 'docs' / 'architecture.md').read_text()
+    rows = {
+        line.split('|')[1].strip(): line.split('|')[3]
+        for line in page.splitlines()
+        if line.startswith('| `')
+    }
+    for part, allowed in FLOW.items():
+        named = {name.split('/')[0] for name in re.findall(r'`([a-z0-9/]+)`', rows[f'`{part}`'])}
+        if 'the parts above' not in rows[f'`{part}`']:
+            assert named == allowed
+
+
+def test_no_two_modules_of_passes_analysis_and_solvers_have_one_name() -> None:
+    """Outside of the folders for orders and recomputation, whose models have parts alike."""
+    names = [
+        path.stem
+        for part in ('analysis', 'passes', 'assignment')
+        for path in (ROOT / part).glob('*.py')
+        if path.stem != '__init__'
+    ]
+    twice = {name for name in names if names.count(name) > 1}
+    assert len(names) > 40 and not twice

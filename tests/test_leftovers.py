@@ -21,8 +21,8 @@ from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, 
 from transpiler.backends.paddle2.programs import SerializedPrograms
 from transpiler.errors import VerificationError
 from transpiler.flow import prove
+from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
-from transpiler.passes.leftovers import forget_earlier_runs
 from transpiler.runtime import RETAINING
 
 Variable = Any

@@ -11,9 +11,11 @@ import pytest
 import transpiler
 
 ROOT = Path(transpiler.__file__).parent
-PADDLE_FREE = ('ir', 'analysis', 'passes', 'planning', 'assignment', 'report')
+PADDLE_FREE = ('ir', 'analysis', 'passes', 'planning', 'verify', 'assignment', 'report',
+               'backends/text')
 ALONE = ('transpiler', 'transpiler.arguments', 'transpiler.errors', 'transpiler.plain',
-         'transpiler.packing_files', 'transpiler.verify', 'transpiler.cli')
+         'transpiler.packing_files', 'transpiler.runtime', 'transpiler.request', 'transpiler.flow',
+         'transpiler.backends.base', 'transpiler.cli')
 # Paddle is not to be found, and who asks for it fails.
 WITHOUT = """
 import sys

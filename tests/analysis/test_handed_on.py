@@ -14,8 +14,8 @@ from transpiler.analysis.reloads import reloads
 from transpiler.backends.paddle2.operators import by_name
 from transpiler.errors import VerificationError
 from transpiler.ir import RELEASE, Graph, RegionKind, Size, ValueKind
-from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.passes.emptied_arrays import empty_arrays
 from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 

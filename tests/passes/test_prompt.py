@@ -16,8 +16,8 @@ from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
-from transpiler.passes.arrays import empty_arrays
 from transpiler.passes.context import PassContext
+from transpiler.passes.emptied_arrays import empty_arrays
 from transpiler.passes.in_time import from_before
 from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.prompt import hand_on_or_release

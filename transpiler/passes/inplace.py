@@ -11,7 +11,7 @@ from typing import Set
 from transpiler.analysis.positions import Positions
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
-from transpiler.passes.parallel import EveryOrder
+from transpiler.passes.side_by_side import EveryOrder
 
 
 def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:

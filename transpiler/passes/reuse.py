@@ -19,7 +19,7 @@ from transpiler.assignment.sharing import MayShare
 from transpiler.ir import Graph, Size
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.memory_pool import LARGER, SAME, SMALLER, MemoryPool
-from transpiler.passes.parallel import EveryOrder
+from transpiler.passes.side_by_side import EveryOrder
 from transpiler.passes.tenants import Tenant, tenants_by_region
 
 # Of more than these the pool alone decides: the others look at pairs.

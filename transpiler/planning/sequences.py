@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 from transpiler.ir import Graph
-from transpiler.passes.arrays import empty_arrays
+from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
+from transpiler.passes.emptied_arrays import empty_arrays
 from transpiler.passes.hand_out import hand_out_of_branches
 from transpiler.passes.hoist import hoist_storages
 from transpiler.passes.in_time import release_surely
 from transpiler.passes.inplace import coalesce_in_place
-from transpiler.passes.leftovers import forget_earlier_runs
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
+from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
-from transpiler.passes.prompt import hand_on_or_release
 from transpiler.passes.release import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)

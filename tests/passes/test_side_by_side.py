@@ -11,8 +11,8 @@ from transpiler.analysis.dependences import ancestors, dependences
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
-from transpiler.passes.parallel import EveryOrder
 from transpiler.passes.reuse import reuse_storages
+from transpiler.passes.side_by_side import EveryOrder
 from transpiler.runtime import RETAINING
 
 
