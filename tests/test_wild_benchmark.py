@@ -42,7 +42,8 @@ def processes() -> Processes:
 
 
 @pytest.mark.parametrize('group, name', [('updates', 'gan'), ('updates', 'save and load'),
-                                         ('layers', 'conv3d')])
+                                         ('layers', 'conv3d'), ('layers', 'lstm'),
+                                         ('updates', 'loss scaling')])
 def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
         group: str, name: str, processes: Processes) -> None:
     row = command.row(processes, group, name)

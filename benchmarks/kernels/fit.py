@@ -20,6 +20,7 @@ from benchmarks.kernels.alone import Observation
 from benchmarks.kernels.alone import Tensor as Seen
 from benchmarks.kernels.special import SPECIAL
 from transpiler.backends.paddle2.formulas import Tensor, evaluate
+from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.workspaces import Case, Kernel, attributes_of, case_of, holds
 from transpiler.ir import Size
 
@@ -48,9 +49,11 @@ class Sample(NamedTuple):
 def sample(seen: Observation) -> Sample:
     """`seen`, with what it says of a kernel."""
     slots: Dict[str, Tuple[Tensor, ...]] = {}
-    for named in (seen.inputs, seen.outputs):
-        for slot, tensors in named.items():
-            slots.setdefault(slot, tuple(map(_tensor, tensors)))
+    for said, named in ((seen.desc.inputs, seen.inputs), (seen.desc.outputs, seen.outputs)):
+        for slot in said:
+            tensors = zip(slot.arguments, named.get(slot.parameter, ()))
+            slots.setdefault(slot.parameter,
+                             tuple(_tensor(t) for name, t in tensors if name != EMPTY_NAME))
     return Sample(Kernel(seen.desc.type, attributes_of(seen.desc), slots), seen.own)
 
 

@@ -8,7 +8,7 @@ nor pads needs none. Channels that come last are moved to the front, and back.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Dict, Mapping, Tuple
+from typing import Dict, Iterator, Mapping, NamedTuple, Tuple
 
 from transpiler.backends.paddle2.workspaces import Case
 
@@ -100,10 +100,40 @@ def _recurrent() -> Dict[str, Tuple[Case, ...]]:
         for both, times in (('@is_bidirec = true', 1), ('not @is_bidirec = true', 0)):
             found.append(Case((*mode, both, '@num_layers = 1'), _and_out(times, more)))
             found.append(Case((*mode, both), _and_out(times + 1, more)))
-    return {
-        'rnn': tuple(found),
-        'rnn_grad': (Case((), 'Input + 6*Out + 2*PreState + WeightList', True),),
-    }
+    return {'rnn': tuple(found), 'rnn_grad': tuple(_recurrent_gradients())}
+
+
+class _Gates(NamedTuple):
+    """Of a recurrent layer: gates, states that its gradient holds if those at the start get gradients and if not, and
+    states that are saved where sequences differ in length."""
+
+    when: Tuple[str, ...]
+    gates: int
+    states: int
+    more_states: int
+    saved: int
+
+
+_MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
+                                                          1), _Gates((), 1, 1, 2, 1))
+
+
+def _recurrent_gradients() -> Iterator[Case]:
+    """Gradients of the gates; what came out of the layer and its gradient, by direction if there are two; states; what goes
+    from layer to layer; masks; the gradient of what came in, if nobody asked for it. When the last layer is through, once more
+    what came in."""
+    state, masked = 'Out.item*PreState[1:]', 'Out.item*#SequenceLength*'
+    for mode in _MODES:
+        for both, halves in (('@is_bidirec = true', 2), ('not @is_bidirec = true', 0)):
+            for depth, between, last in ((('@num_layers = 1',), 0, ' | Input'),
+                                         (('@num_layers = 2',), 2, ' | Out + Input'), ((), 3, '')):
+                for start, states in (('has PreState@GRAD', mode.states), ('not has PreState@GRAD',
+                                                                           mode.more_states)):
+                    found = f'{mode.gates + halves + between}*Out + {states}*{state}'
+                    masks = f'{mode.saved}*{masked}PreState[-1] + {masked}Input[0]'
+                    for made, own in (('has Input@GRAD', ''), ('not has Input@GRAD', ' + Input')):
+                        yield Case((*mode.when, both, *depth, start, made),
+                                   f'{found} + {masks}{own}{last}{own if last else ""}')
 
 
 def _and_out(times: int, more: str) -> str:
@@ -113,7 +143,7 @@ def _and_out(times: int, more: str) -> str:
 def _bounds() -> Dict[str, Tuple[Case, ...]]:
     """What depends on values of attributes or of tensors, and what takes the search long."""
     return {
-        'check_finite_and_unscale': (Case((), '#X + 64', True),),
+        'check_finite_and_unscale': (Case((), '^#X + 1'),),
         'top_k_v2': (Case(('last @axis',), '0'), Case((), 'X + Indices + Out')),
         'top_k_v2_grad': (Case(('last @axis',), '0'), Case((), 'X + Indices + Out@GRAD')),
         'set_value': (Case((), 'Input + 64', True),),

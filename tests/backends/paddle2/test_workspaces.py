@@ -19,7 +19,8 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'images.layer_norm_1', 'images.batch_norm', 'images.grid_sample_bilinear_zeros', 'images.deform_conv',
           'reductions.argsort_middle', 'reductions.topk_last', 'reductions.cumsum_last', 'shapes.matmul_broadcast',
           'shapes.matmul_weight', 'shapes.gather', 'training.lamb', 'training.adam_sparse',
-          'training.clip_norm_sparse_twice', 'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu')  # yapf: disable
+          'training.lstm_3', 'training.lstm_lengths', 'training.lstm_wide', 'training.gru_both', 'training.rnn_2',
+          'plain.finite', 'training.clip_norm_sparse_twice', 'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu')  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Observation]:
@@ -50,9 +51,10 @@ def _tensor(*dims: int) -> Tuple[Tensor, ...]:
 
 @pytest.mark.parametrize('formula, bytes', [
     ('0', 0), ('X', 96), ('#X', 24), ('2*X + 3', 195), ('X[1]', 3), ('X[-1]', 4), ('X[1:]', 12), ('X[:-1]', 6),
-    ('X.item*X[2:]*Y[0]', 80), ('1/2*X + Y', 68), ('Nobody', 0)])  # yapf: disable
+    ('X.item*X[2:]*Y[0]', 80), ('1/2*X + Y', 68), ('Nobody', 0),
+    ('X | Y', 96), ('Y | 2*Y', 40), ('Two', 116), ('^Two', 96), ('^#Two + 1', 25), ('X + Nobody | Y', 96)])  # yapf: disable
 def test_a_formula_counts_slots_dims_and_items(formula: str, bytes: int) -> None:
-    slots = {'X': _tensor(2, 3, 4), 'Y': _tensor(5)}
+    slots = {'X': _tensor(2, 3, 4), 'Y': _tensor(5), 'Two': _tensor(5) + _tensor(2, 3, 4)}
     assert evaluate(formula, slots).evaluate({}) == bytes
 
 
@@ -60,6 +62,14 @@ def test_a_formula_keeps_symbols_and_knows_what_it_does_not_know() -> None:
     batch = Size.dim('N')
     assert evaluate('2*X', {'X': (Tensor((batch, Size.of(3)), 4),)}) == batch * 24
     assert evaluate('2*X', {'X': (Tensor(None, 4),)}) is None
+
+
+def test_which_is_larger_may_be_open() -> None:
+    """Then it is bounded by the sum."""
+    rows = {'X': (Tensor((Size.dim('N'), Size.of(3)), 4),), 'Y': _tensor(5)}
+    assert evaluate('X | Y', rows) == Size.dim('N') * 12 + 20
+    assert evaluate('X | 2*X', rows) == Size.dim('N') * 24
+    assert evaluate('X | Z', {**rows, 'Z': (Tensor(None, 4),)}) is None
 
 
 @pytest.mark.parametrize('condition, expected', [

@@ -2,7 +2,8 @@
 
 A formula is a sum of products: `2*X + 4*#Mean` is twice the bytes of slot X and four bytes for each element of Mean.
 `X[1]` and `X[2:]` are a dim of the first tensor of X, and the product of those from there on; `X.item` is what one of
-its elements takes. Slots that the operator leaves empty count nothing.
+its elements takes. `^X` is the largest tensor of X alone, and `A | B` the larger of two sums: where open dims decide which that
+is, the sum of all. Slots that the operator leaves empty count nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Iterable, Mapping, Optional, Tuple
+from typing import Iterable, Mapping, Optional, Sequence, Tuple
 
 from transpiler.ir import Size
 
-_ATOM = re.compile(r'(?P<count>#?)(?P<slot>[A-Za-z_][\w@]*)'
+_ATOM = re.compile(r'(?P<largest>\^?)(?P<count>#?)(?P<slot>[A-Za-z_][\w@]*)'
                    r'(?:\[(?P<first>-?\d*)(?P<slice>:?)(?P<last>-?\d*)\]|(?P<item>\.item))?$')
 
 
@@ -37,8 +38,17 @@ def evaluate(formula: str, slots: Slots) -> Optional[Size]:
     Raises:
         ValueError: it is no formula.
     """
+    sums = [_sum(each, slots) for each in formula.split(' | ')]
+    return None if any(s is None for s in sums) else _largest(sums)
+
+
+def _sum(formula: str, slots: Slots) -> Optional[Size]:
     terms = [_product(term.split('*'), slots) for term in formula.split(' + ')]
     return None if any(t is None for t in terms) else Size.total(terms)
+
+
+def _largest(sizes: Sequence[Size]) -> Size:
+    return next((one for one in sizes if all(one >= s for s in sizes)), Size.total(sizes))
 
 
 def _product(factors: Iterable[str], slots: Slots) -> Optional[Size]:
@@ -72,8 +82,8 @@ def _atom(text: str, slots: Slots) -> Optional[Size]:
         return _dims(tensors[0].shape, match)
     if any(t.shape is None for t in tensors):
         return None
-    each = (Size.product(t.shape) * (1 if match['count'] else t.item) for t in tensors)
-    return Size.total(each)
+    each = [Size.product(t.shape) * (1 if match['count'] else t.item) for t in tensors]
+    return _largest(each) if match['largest'] else Size.total(each)
 
 
 def _dims(shape: Optional[Tuple[Size, ...]], match: re.Match) -> Optional[Size]:
