@@ -7,7 +7,7 @@ EXTRAS = $(BUILD),demo,test
 BIN := $(VENV)/bin
 
 # Tests of what needs no Paddle.
-CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/test_worked_examples.py
+CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
 .PHONY: install demo test test-core test-gpu-build format clean
 
