@@ -24,6 +24,8 @@ _BROKE_A_PROMISE = {
     'what is left to the collector': '6,10,18,53,54',
     'other sizes than that of the plan': '34,51',
     'the index of nanmedian': '13,49',
+    'sizes that the data decides': '8,56',
+    'what only some runs need': '26,115,6024',
 }
 
 

@@ -33,7 +33,10 @@ _STALE = (
 _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
-    'inputs.')
+    'inputs, or other ways through its branches.')
+_GROWS_ANYWAY = (
+    'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other plan '
+    'keeps to the budget.')
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mappin
         except MemoryBudgetError:
             if grows is None:
                 raise
-            return grows
+            return replace(grows, note=_GROWS_ANYWAY)
         if not decided.changed:
             return _Proved(decided, None, note)
         try:

@@ -44,7 +44,7 @@ def _written(graph: Graph, op: Op) -> Iterator[Tuple[int, Size]]:
 
 def _largest_operand(graph: Graph, op: Op) -> Optional[Size]:
     """The tensor that is written; the other operand is a rank table, or an index of one element."""
-    sizes = [graph.values[v].size for v in op.reads() if graph.values[v].kind is ValueKind.DENSE]
+    sizes = [graph.values[v].bound for v in op.reads() if graph.values[v].kind is ValueKind.DENSE]
     if not sizes or None in sizes:
         return None
     return max(sizes, key=lambda s: s.evaluate(dict.fromkeys(s.dims, 1 << 16)))

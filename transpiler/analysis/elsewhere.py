@@ -1,15 +1,19 @@
-"""Other values of the open dims than those that a plan is made for: no plan may be worse at them than no plan."""
+"""Other values of the open dims, and other ways through a program, than those that a plan is made for: no plan may be worse at
+them than no plan."""
 
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, List, Mapping
+from dataclasses import replace
+from typing import Callable, Dict, FrozenSet, List, Mapping, Tuple
 
+from transpiler.ir import Graph, RegionKind
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
 _SHARES = 8
 _MOST_ALONE = 6
+_MOST_BRANCHES = 8
 
 
 def other_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
@@ -22,3 +26,29 @@ def other_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
     different = {tuple(sorted(each.items())): each for each in found}
     different.pop(tuple(sorted(dims.items())), None)
     return list(different.values())
+
+
+def smaller_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
+    """Halves of all dims but the trips of loops, their roots, and 1."""
+    ways: Tuple[Callable[[int], int], ...] = (lambda d: d // 2, math.isqrt, lambda d: 1)
+    found = [{s: d if is_trip(s) else max(1, way(d)) for s, d in dims.items()} for way in ways]
+    return [each for i, each in enumerate(found) if each != dims and each not in found[:i]]
+
+
+def other_ways(graph: Graph) -> List[FrozenSet[int]]:
+    """Branches of `graph` that may not be taken, with their gradients: each alone, if there are not too many, and all."""
+    branches = [r.id for r in graph.regions if r.kind is RegionKind.BRANCH]
+    gradients = {r.forward: r.id for r in graph.regions if r.kind is RegionKind.BRANCH_GRADIENT}
+    ways = [frozenset({b, gradients.get(b, b)}) for b in branches]
+    return [*ways[:_MOST_BRANCHES], frozenset().union(*ways)] if ways else []
+
+
+def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
+    """`graph` when `branches` are not taken: what they alone make is not there; their gradients are zeros."""
+    regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
+    never = {
+        v for r in branches if graph.regions[r].kind is RegionKind.BRANCH
+        for v in graph.ops[graph.regions[r].op].writes()
+    }
+    values = [replace(v, size=None, at_most=None) if v.id in never else v for v in graph.values]
+    return Graph(values, graph.ops, regions)

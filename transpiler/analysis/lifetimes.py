@@ -36,7 +36,7 @@ RegionLifetimes = Dict[int, Lifetime]  # by storage (the first of them)
 class Lifetimes:
     """Lifetimes of all storages of a graph under one runtime.
 
-    Persistable values are not in it (they are resting memory), nor are values whose size is unknown, which
+    Persistable values are not in it (they are resting memory), nor are values of which not even a most is known, which
     stand in `unsized`.
     """
 
@@ -49,10 +49,10 @@ class Lifetimes:
         self.runtime = runtime
         self.positions = Positions(graph)
         self.position = self.positions.of
-        self._sizes = _storage_sizes(graph)
+        self._sizes = _storage_sizes(graph, runtime)
         self.unsized = tuple(v.id
                              for v in graph.values
-                             if v.kind is ValueKind.DENSE and v.size is None and not v.persistable)
+                             if v.kind is ValueKind.DENSE and v.bound is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
         self.in_place = InPlace(graph, runtime.in_place if sharing is None else sharing,
                                 self._sizes.get)
@@ -260,8 +260,9 @@ def _root(root: Dict[int, int], storage: int) -> int:
     return storage
 
 
-def _storage_sizes(graph: Graph) -> Dict[int, Size]:
-    """Size of each storage: that of its largest tenant; none for persistables and unknown sizes."""
+def _storage_sizes(graph: Graph, runtime: Runtime) -> Dict[int, Size]:
+    """Size of each storage: that of its largest tenant, or what it is at the most where that is not known, which is nothing for
+    a lower bound; none for persistables and unknown sizes."""
     linked = {
         inner for r in graph.regions if r.kind is RegionKind.LOOP_GRADIENT
         for _, inner in r.arguments
@@ -275,12 +276,14 @@ def _storage_sizes(graph: Graph) -> Dict[int, Size]:
             unknown.add(storage)
         elif storage in arrays:
             sizes[storage] = arrays[storage]
-        elif value.size is None:
-            unknown.add(storage)
-        elif storage in sizes:
-            sizes[storage].append(value.size)
         else:
-            sizes[storage] = [value.size]
+            size = value.size if runtime.by_data else value.bound
+            if size is None:
+                unknown.add(storage)
+            elif storage in sizes:
+                sizes[storage].append(size)
+            else:
+                sizes[storage] = [size]
     return {s: largest(members) for s, members in sizes.items() if s not in unknown}
 
 

@@ -42,6 +42,7 @@ class Value:
     dtype: str = ''
     shape: Optional[Tuple[Size, ...]] = None  # None if a dim is unknown
     size: Optional[Size] = None  # bytes; None if a dim is unknown
+    at_most: Optional[Size] = None  # bytes that it never goes beyond, where its size is unknown
     lod_level: int = 0
     persistable: bool = False
     parameter: bool = False
@@ -59,6 +60,11 @@ class Value:
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Value and self.__dict__ == other.__dict__
+
+    @property
+    def bound(self) -> Optional[Size]:
+        """Its size, or else what it is at the most; None if nobody knows."""
+        return self.at_most if self.size is None else self.size
 
     def copy(self) -> Value:
         """The same facts in an object of its own; `dataclasses.replace` takes five times as long."""
@@ -210,6 +216,7 @@ class Graph:
                               dtype=original.dtype,
                               shape=original.shape,
                               size=original.size,
+                              at_most=original.at_most,
                               lod_level=original.lod_level,
                               skipped=original.skipped,
                               copy_of=value)
@@ -253,6 +260,16 @@ class Graph:
         for value in alone:
             value.storage = value.id
         return Graph(alone, list(self.ops), list(self.regions))
+
+    def without_bounds(self) -> Graph:
+        """The same, as if all whose size is not known took nothing."""
+        values = [replace(v, at_most=None) if v.at_most is not None else v for v in self.values]
+        return Graph(values, list(self.ops), list(self.regions))
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether of some value only a most is known."""
+        return any(v.size is None and v.at_most is not None for v in self.values)
 
     def storage_members(self) -> Dict[int, List[int]]:
         """Value ids by storage, for every storage that has more than one."""

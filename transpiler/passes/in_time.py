@@ -9,17 +9,16 @@ Paddle's executor memory of its own, which grows with the square of the ops (abo
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.elsewhere import other_ways, smaller_sizes, without
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Point, Timeline
-from transpiler.analysis.workspace import (peak_with_workspaces, points_with_workspaces,
-                                           uncollected_with_workspaces)
-from transpiler.ir import RELEASE, SHARE, Graph, Op, RegionKind, ValueKind
+from transpiler.analysis.workspace import points_with_workspaces, uncollected_with_workspaces
+from transpiler.ir import RELEASE, SHARE, Graph, Op, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.release import add_op, guards, in_place_by_op, last_uses
 
@@ -135,25 +134,35 @@ def _add_releases(graph: Graph, following: Optional[Op], values: List[int], most
 
 
 def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[int, List[Lifetime]]:
-    """What to release before which position of the main region, or behind the last, as late as that can be."""
-    needed = _bytes_by_position(graph, points_with_workspaces(graph, timeline))
-    never = _bytes_by_position(graph, uncollected_with_workspaces(graph, timeline, mortal))
-    room = list(
-        map(min, _room(needed, _least_peak(graph, timeline)), _room(never, max(never, default=0))))
+    """What to release before which position of the main region, or behind the last, as late as that can be at the sizes of
+    `timeline`, and at smaller ones."""
+    sizes = [timeline, *(timeline.at(dims) for dims in smaller_sizes(timeline.dims))]
+    rooms = [_rooms(graph, each, mortal) for each in sizes]
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
         if timeline.evaluate(lifetime.size) and mortal.issuperset(lifetime.storages):
             ending.setdefault(lifetime.last + 1, []).append(lifetime)
     released: Dict[int, List[Lifetime]] = {}
     dead: List[Lifetime] = []
-    dead_bytes = 0
-    for at, left in enumerate(room):
+    dead_bytes = [0] * len(sizes)
+    for at in range(len(graph.regions[0].ops) + 1):
         new = ending.get(at, [])
         dead += new
-        dead_bytes += sum(timeline.evaluate(lifetime.size) for lifetime in new)
-        if dead and dead_bytes > left:
-            released[at], dead, dead_bytes = dead, [], 0
+        for i, each in enumerate(sizes if new else ()):
+            dead_bytes[i] += sum(each.evaluate(lifetime.size) for lifetime in new)
+        if dead and any(bytes_ > room[at] for bytes_, room in zip(dead_bytes, rooms)):
+            released[at], dead, dead_bytes = dead, [], [0] * len(sizes)
     return released
+
+
+def _rooms(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> List[float]:
+    """How much may be dead at each position of the main region, and at its end; nothing where sizes are not known."""
+    needed = _bytes_by_position(graph, points_with_workspaces(graph, timeline))
+    if timeline.lifetimes.unsized:
+        return [0.0] * (len(needed) + 1)
+    never = _bytes_by_position(graph, uncollected_with_workspaces(graph, timeline, mortal))
+    return list(
+        map(min, _room(needed, _least_peak(graph, timeline)), _room(never, max(never, default=0))))
 
 
 def _room(needed: List[int], least: int) -> List[float]:
@@ -164,14 +173,13 @@ def _room(needed: List[int], least: int) -> List[float]:
 
 
 def _least_peak(graph: Graph, timeline: Timeline) -> int:
-    """The peak of a run that goes through the branches without doing anything in them: what is dead may not fill the memory
-    up to the peak of a branch that is not taken."""
-    branches = (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
-    if not any(region.kind in branches for region in graph.regions):
-        return peak_with_workspaces(graph, timeline)
-    regions = [replace(r, ops=[]) if r.kind in branches else r for r in graph.regions]
-    empty = Graph(graph.values, graph.ops, regions)
-    return peak_with_workspaces(empty, Timeline(empty, timeline.lifetimes.runtime, timeline.dims))
+    """The peak of the run that needs least: what the data decides is empty, kernels need nothing for themselves, and branches
+    are not taken. What is dead may not fill the memory up to what only other runs need."""
+    changed = [without(graph, way) for way in other_ways(graph)]
+    if graph.has_bounds:
+        changed.append(graph.without_bounds())
+    others = (Timeline(g, timeline.lifetimes.runtime, timeline.dims) for g in changed)
+    return min([timeline.peak_bytes, *(other.peak_bytes for other in others)])
 
 
 def _bytes_by_position(graph: Graph, points: Iterable[Point]) -> List[int]:

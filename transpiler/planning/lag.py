@@ -86,9 +86,11 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
     `otherwise` where they do not pay.
 
     They need the order that they were made for: it is held. They come as late as the predicted peak allows. Of chosen rows
-    only a bound is known, most of which may not be there: then they could come later than the collector.
+    only a bound is known, as of what the data decides, most of which may not be there: then they could come later than the
+    collector.
     """
-    if any(v.kind is ValueKind.SELECTED_ROWS and v.size is not None for v in start.graph.values):
+    rows = any(v.kind is ValueKind.SELECTED_ROWS and v.size is not None for v in start.graph.values)
+    if rows or start.graph.has_bounds:
         return otherwise
     candidate = runner.run((SURE,), start)
     added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Dict, FrozenSet, List, Optional, Tuple
+from functools import cached_property, partial
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.elsewhere import other_sizes
+from transpiler.analysis.elsewhere import other_sizes, other_ways, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
@@ -66,12 +66,13 @@ class Plan:
 
     @cached_property
     def _fed_bytes(self) -> int:
-        return sum(v.size.evaluate(self.after.dims) for v in self.graph.values if v.fed and v.size)
+        return sum(
+            v.bound.evaluate(self.after.dims) for v in self.graph.values if v.fed and v.bound)
 
     @property
     def _fetched_copies(self) -> int:
         dims = self.after.dims
-        return sum(v.size.evaluate(dims) for v in self.graph.values if v.copied_out and v.size)
+        return sum(v.bound.evaluate(dims) for v in self.graph.values if v.copied_out and v.bound)
 
     @cached_property
     def needed_before(self) -> int:
@@ -82,9 +83,9 @@ class Plan:
     def _converted_bytes(self) -> int:
         """Copies in other layouts of what ops read and write, where their region does not free them at once."""
         dims, values, regions = self.after.dims, self.graph.values, self.graph.regions
-        return sum(values[v].size.evaluate(dims) for op in self.graph.walk()
+        return sum(values[v].bound.evaluate(dims) for op in self.graph.walk()
                    if op.facts.converts and not regions[op.region].frees_at_once
-                   for v in op.reads() + op.writes() if values[v].size is not None)
+                   for v in op.reads() + op.writes() if values[v].bound is not None)
 
     @cached_property
     def timely_bytes(self) -> int:
@@ -135,10 +136,26 @@ class Plan:
         return self._fetched_copies + self._converted_bytes
 
     def grows_elsewhere(self) -> bool:
-        """Whether it needs more than the original for some other sizes of the open dims."""
-        return any(
-            peak_with_workspaces(self.graph, self.after.at(dims)) > peak_with_workspaces(
-                self.original, self.before.at(dims)) for dims in other_sizes(self.after.dims))
+        """Whether it needs more than the original for some other sizes of the open dims, where what the data decides is less
+        than it can be, or where branches are not taken."""
+        here, sizes = [self.after.dims], other_sizes(self.after.dims)
+        return (self._grows(lambda graph: graph, here + sizes) or
+                self.original.has_bounds and self._grows(Graph.without_bounds, here + sizes) or any(
+                    self._grows(partial(without, branches=way), here)
+                    for way in other_ways(self.original)))
+
+    def _grows(self, change: Callable[[Graph], Graph], sizes: Iterable[Mapping[str, int]]) -> bool:
+        """Whether it needs more than the original for some of `sizes`, if both were changed so."""
+        dims, graphs = self.after.dims, [change(self.original), change(self.graph)]
+        # One that retains frees what it can in its first run, while it finds out in what order it will run.
+        runtime = self.after.lifetimes.runtime
+        for rules in {runtime, runtime.freeing()}:
+            before, after = (Timeline(graph, rules, dims) for graph in graphs)
+            if any(
+                    peak_with_workspaces(graphs[1], after.at(each)) > peak_with_workspaces(
+                        graphs[0], before.at(each)) for each in sizes):
+                return True
+        return False
 
     @property
     def frees_in_time(self) -> bool:

@@ -60,6 +60,7 @@ def build_report(plan: Plan,
                         needed_bytes=plan.needed_bytes,
                         sure_bytes=plan.sure_bytes,
                         unknown_workspaces=unknown_workspaces(plan.graph),
+                        unknown_sizes=_unknown_sizes(plan),
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan))
@@ -84,6 +85,12 @@ def _inner_clones(graph: Graph) -> int:
     """Ops of loops and branches that run again, and random ones whose result is chosen again."""
     return sum(
         op.region > 0 and (op.origin not in (None, op.id) or is_choice(op)) for op in graph.walk())
+
+
+def _unknown_sizes(plan: Plan) -> List[str]:
+    """Names of what some operator makes, and no figure has."""
+    values, made = plan.graph.values, {v for op in plan.graph.walk() for v in op.writes()}
+    return sorted({values[v].name for v in plan.after.lifetimes.unsized if v in made})
 
 
 def _late_peaks(plan: Plan) -> Optional[Tuple[int, int]]:

@@ -113,7 +113,8 @@ class ReportData:
     `peak_op` and `peak_variables` are those of the program after, `..._before` those of the program as it was.
     `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
     `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
-    figure has that, and no budget bears it.
+    figure has that, and no budget bears it. `unknown_sizes` are the variables of which nobody knows before a run how large
+    they can become; the same holds for them.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -142,6 +143,7 @@ class ReportData:
     needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
     sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
     unknown_workspaces: List[str] = field(default_factory=list)
+    unknown_sizes: List[str] = field(default_factory=list)
     planning_seconds: float = 0.0
     note: str = ''
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)

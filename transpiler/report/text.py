@@ -144,6 +144,11 @@ def _done(report: ReportData) -> List[str]:
     return lines
 
 
+def _some(names: List[str]) -> str:
+    more = len(names) - _MOST_ROWS
+    return ', '.join(names[:_MOST_ROWS]) + (f' and {more} more' if more > 0 else '')
+
+
 def _footnotes(report: ReportData) -> List[str]:
     lines = []
     if report.left_alone:
@@ -158,6 +163,11 @@ def _footnotes(report: ReportData) -> List[str]:
         lines.append(
             'Not known, and in no figure: what the kernels of these allocate for themselves: ' +
             ', '.join(report.unknown_workspaces))
+    if report.unknown_sizes:
+        lines.append('Not known before a run, and in no figure: how large these become: ' +
+                     _some(report.unknown_sizes))
+    if report.unknown_workspaces or report.unknown_sizes:
+        lines.append('A budget is kept only if all that fits into what is left of it.')
     if report.note:
         lines.append(report.note)
     return lines

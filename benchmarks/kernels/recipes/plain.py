@@ -105,6 +105,7 @@ _SLOTS = {
     'lars_momentum': 'Velocity', 'ftrl': 'SquaredAccumulator LinearAccumulator', 'dpsgd': '',
     'decayed_adagrad': 'Moment', 'proximal_gd': '',
 }
+_ATTRIBUTES = {'lars_momentum': {'mu': 0.9, 'lars_coeff': 0.001, 'lars_weight_decay': [0.0005]}}
 _RESULTS = {'SquaredAccumulator': 'SquaredAccumOut', 'LinearAccumulator': 'LinearAccumOut'}
 
 
@@ -116,7 +117,7 @@ def _update(kind: str) -> Recipe:
                    'LearningRate': d.x(1, grad=False)}
         tensors.update((slot, d.x(d.v, d.m, grad=False)) for slot in _SLOTS[kind].split())
         results = {_RESULTS.get(s, s + 'Out'): [v] for s, v in tensors.items() if s not in ('Grad', 'LearningRate')}
-        block.append_op(type=kind, inputs={k: [v] for k, v in tensors.items()}, outputs=results, attrs={})
+        block.append_op(type=kind, inputs={k: [v] for k, v in tensors.items()}, outputs=results, attrs=_ATTRIBUTES.get(kind, {}))
         return Trained()
 
     return build

@@ -1,4 +1,4 @@
-"""Contents of small integer tensors that shapes are made of, as far as shape inference needs them.
+"""Contents of small tensors that shapes are made of, as far as shape inference needs them.
 
 `paddle.full([2, paddle.shape(x)[0], 128], 0.)` takes its shape from tensors; compile-time inference says -1. Following
 the few operators that such tensors pass through gives the dims.
@@ -7,11 +7,12 @@ the few operators that such tensors pass through gives the dims.
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from paddle.base import core
 
-Contents = Optional[List[int]]
+Number = Union[int, float]
+Contents = Optional[List[Number]]
 # Slots through which an operator takes the shape of its result, the ones that win first.
 _SHAPE_SLOTS = ('ShapeTensor', 'Shape', 'ShapeTensorList', 'expand_shapes_tensor')
 _SHAPED = ('fill_constant', 'reshape2', 'expand_v2', 'gaussian_random', 'uniform_random', 'empty')
@@ -24,7 +25,7 @@ class KnownContents:
     """Contents by name, for the op list of one program, in program order."""
 
     def __init__(self) -> None:
-        self._known: Dict[str, List[int]] = {}
+        self._known: Dict[str, List[Number]] = {}
         self._rules: Dict[str, Callable[[core.OpDesc, core.BlockDesc], Contents]] = {
             'shape': self._shape,
             'fill_constant': self._fill,
@@ -60,16 +61,16 @@ class KnownContents:
         if contents is not None and len(contents) <= _MOST_ELEMENTS:
             self._known[op.output('Y' if kind == 'stack' else 'Out')[0]] = contents
 
-    def _of(self, op: core.OpDesc, slot: str) -> Contents:
-        """Contents of all arguments of `slot`, one after the other."""
+    def of(self, op: core.OpDesc, slot: str) -> Contents:
+        """Contents of all arguments of `slot`, one after the other; None if one is not known, or there is none."""
         if slot not in op.input_names() or not op.input(slot):
             return None
         parts = [self._known.get(name) for name in op.input(slot)]
         return None if any(p is None for p in parts) else [x for p in parts for x in p]
 
     def _apply_shape(self, op: core.OpDesc, block: core.BlockDesc) -> None:
-        wanted = next((c for c in (self._of(op, slot) for slot in _SHAPE_SLOTS) if c), None)
-        if wanted is None:
+        wanted = next((c for c in (self.of(op, slot) for slot in _SHAPE_SLOTS) if c), None)
+        if wanted is None or not all(isinstance(dim, int) for dim in wanted):
             return
         source = _dims(block, op.input('X')[0]) if op.type() in ('reshape2', 'expand_v2') else []
         dims = _resolved(op.type(), wanted, source)
@@ -86,30 +87,30 @@ class KnownContents:
         value = op.attr('value')
         if dims is None or -1 in dims or math.prod(dims) > _MOST_ELEMENTS:
             return None
-        if not float(value).is_integer():  # nor is what is infinite, or no number
+        if not math.isfinite(value):
             return None
-        return [int(value)] * math.prod(dims)
+        return [int(value) if float(value).is_integer() else value] * math.prod(dims)
 
     def _slice(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
-        source = self._of(op, 'Input')
-        if source is None or list(op.attr('axes')) != [0] or self._of(op, 'StartsTensorList'):
+        source = self.of(op, 'Input')
+        if source is None or list(op.attr('axes')) != [0] or self.of(op, 'StartsTensorList'):
             return None
         return source[op.attr('starts')[0]:min(op.attr('ends')[0], len(source))]
 
     def _joined(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
-        return self._of(op, 'X')
+        return self.of(op, 'X')
 
     def _same(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
-        return self._of(op, 'X')
+        return self.of(op, 'X')
 
     def _scaled(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
-        source, scale, bias = self._of(op, 'X'), op.attr('scale'), op.attr('bias')
+        source, scale, bias = self.of(op, 'X'), op.attr('scale'), op.attr('bias')
         if source is None or scale != int(scale) or bias != int(bias):
             return None
         return [x * int(scale) + int(bias) for x in source]
 
     def _multiplied(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
-        x, y = self._of(op, 'X'), self._of(op, 'Y')
+        x, y = self.of(op, 'X'), self.of(op, 'Y')
         if x is None or y is None or len(x) != len(y):
             return None
         return [a * b for a, b in zip(x, y)]

@@ -18,7 +18,7 @@ from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.selected_rows import bound_rows
-from transpiler.backends.paddle2.shapes import Shapes, infer_shapes
+from transpiler.backends.paddle2.shapes import Inferred, infer
 from transpiler.backends.paddle2.workspaces import workspace_of
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
@@ -133,7 +133,7 @@ def import_program(
 def import_message(message: framework_pb2.ProgramDesc,
                    fetched: Iterable[str] = (),
                    skipped: Iterable[str] = (),
-                   infer: Callable[[framework_pb2.ProgramDesc], Shapes] = infer_shapes,
+                   inferred: Callable[[framework_pb2.ProgramDesc], Inferred] = infer,
                    labels: bool = True) -> ImportedProgram:
     """The graph of a ProgramDesc.
 
@@ -141,22 +141,22 @@ def import_message(message: framework_pb2.ProgramDesc,
         message: becomes part of the result; what holds the order of its ops is taken out.
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
-        infer: gives the shapes, which takes most of the time.
+        inferred: gives the shapes, which takes most of the time.
         labels: say of each op where the user made it.
     """
     _check_depth(message)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
-    importer = _Importer(message, infer(message), frozenset(fetched), frozenset(skipped), labels)
+    importer = _Importer(message, inferred(message), frozenset(fetched), frozenset(skipped), labels)
     return replace(importer.run(), pinned_blocks=pinned)
 
 
 class _Importer:
 
-    def __init__(self, message: framework_pb2.ProgramDesc, shapes: Shapes, fetched: FrozenSet[str],
-                 skipped: FrozenSet[str], labels: bool) -> None:
+    def __init__(self, message: framework_pb2.ProgramDesc, inferred: Inferred,
+                 fetched: FrozenSet[str], skipped: FrozenSet[str], labels: bool) -> None:
         self._message = message
-        self._shapes = shapes
+        self._shapes, self._at_most = inferred
         self._fetched = fetched
         self._skipped = skipped
         self._labels = labels
@@ -210,6 +210,8 @@ class _Importer:
             value.shape = self._shapes.get((index, name))
             if value.shape is not None:
                 value.size = self._size(value.shape, data_type)
+            elif self._at_most.get((index, name)) is not None:
+                value.at_most = self._size(self._at_most[index, name], data_type)
         return value
 
     def _size(self, shape: Tuple[Size, ...], data_type: int) -> Size:
@@ -312,6 +314,7 @@ class _Importer:
                                          dtype=outer.dtype,
                                          shape=outer.shape,
                                          size=outer.size,
+                                         at_most=outer.at_most,
                                          lod_level=outer.lod_level)
             copies[name] = copy.id
             pairs.append((outer.id, copy.id))
@@ -333,6 +336,7 @@ class _Importer:
                                                           dtype=outer.dtype,
                                                           shape=outer.shape,
                                                           size=outer.size,
+                                                          at_most=outer.at_most,
                                                           lod_level=outer.lod_level).id
             pairs.append((outer.id, scope[inner_name]))
         return tuple(pairs)

@@ -17,6 +17,7 @@ from transpiler.backends.paddle2.framing import check_blocks, check_frame
 from transpiler.backends.paddle2.guard import merged_variables
 from transpiler.backends.paddle2.importer import ImportedProgram, import_message, parse
 from transpiler.backends.paddle2.live_program import message_of, replace_contents
+from transpiler.backends.paddle2.shapes import Inferred
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
@@ -51,7 +52,7 @@ class Programs:
         # What is proved does not depend on the shapes of the new program, nor on who made its ops.
         message = parse(written.message.SerializeToString())
         check_blocks(imported.message, message)
-        again = import_message(message, fetched, infer=lambda _: {}, labels=False)
+        again = import_message(message, fetched, inferred=lambda _: Inferred({}, {}), labels=False)
         _check_names_kept(imported, written)
         origins = _origins(again, written)
         check_frame(imported, again, origins, written.renamed)

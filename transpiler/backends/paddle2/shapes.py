@@ -13,30 +13,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
-from typing import Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import networkx
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
+from transpiler.backends.paddle2.fitted_shapes import PROBE, fit, fit_most
+from transpiler.backends.paddle2.kernel_shapes import at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
-from transpiler.backends.paddle2.part_names import sliced_shape
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
-# Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
-_PROBE = 55440
 _SMALL_PROBES = (1, 12)
 
 VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
 _Declared = Dict[VariableKey, Tuple[int, ...]]
+_Fit = Callable[[Sequence[int], Mapping[str, Sequence[int]], Sequence[Tuple[int, Sequence[int]]]],
+                Optional[Tuple[Size, ...]]]
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
 
 
@@ -48,25 +48,66 @@ class _Probe:
     failed: FrozenSet[Tuple[int, int]]  # (block, op)
 
 
+class Inferred(NamedTuple):
+    """Shapes of tensor variables; where one has none, `at_most` has one that no run goes beyond, if there is any."""
+
+    shapes: Shapes
+    at_most: Shapes
+
+
 def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
     """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
 
     A name that is written more than once has the largest of its shapes.
     """
+    return infer(program).shapes
+
+
+def infer(program: framework_pb2.ProgramDesc) -> Inferred:
+    """The same, with what those that have no shape are at the most."""
     message = without_framework(program)
     declared = _declared(message)
-    seeds = _open_inputs(message, declared)
     prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
+    probes = _probe_symbols(prober, _open_inputs(message, declared))
+    shapes = _fit_all(declared, probes, fit)
+    unknown = {key: declared[key] for key, shape in shapes.items() if shape is None}
+    if not unknown:
+        return Inferred(shapes, {})
+    return Inferred(shapes, _fit_all(unknown, probes.at_most(prober), fit_most))
+
+
+class _Probes(NamedTuple):
+    """Shapes for some choices of the open dims: all large, one after the other doubled, all small."""
+
+    seeds: _Seeds
+    rows: Mapping[str, str]
+    base: _Probe
+    doubled: Mapping[str, _Probe]
+    small: Sequence[Tuple[int, _Probe]]
+
+    def at_most(self, prober: _Prober) -> _Probes:
+        """The same, with what the data decides as large as it can be."""
+        seeds, rows, symbols = self.seeds, self.rows, list(self.doubled)
+
+        def probe(dims: Mapping[str, int]) -> _Probe:
+            return prober.probe(seeds, rows, dims, at_most=True)
+
+        return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
+                       {s: probe(_doubled(symbols, s)) for s in symbols},
+                       [(value, probe(dict.fromkeys(symbols, value))) for value, _ in self.small])
+
+
+def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
+    """Probes of the open dims that are not one."""
     rows = _row_symbols(prober.steps)
     if not seeds:
-        probe = prober.probe({}, {}, {})
-        return {k: _fit(shape, {}, []) for k, shape in probe.shapes.items()}
+        return _Probes({}, {}, prober.probe({}, {}, {}), {}, ())
     symbols = sorted({s for dims in seeds.values() for s in dims if s}.union(rows.values()))
-    base = prober.probe(seeds, rows, dict.fromkeys(symbols, _PROBE))
+    base = prober.probe(seeds, rows, dict.fromkeys(symbols, PROBE))
     while True:  # one dim less may show that two others are one
         doubled = {s: prober.probe(seeds, rows, _doubled(symbols, s)) for s in symbols}
         groups = {
-            each: prober.probe(seeds, rows, {s: _PROBE * (1 + (s in each)) for s in symbols})
+            each: prober.probe(seeds, rows, {s: PROBE * (1 + (s in each)) for s in symbols})
             for each in _doubled_by_several(base, doubled)
         }
         merged = _same_dims(symbols, {
@@ -78,24 +119,24 @@ def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
             break
         symbols = sorted(set(merged.values()))
     symbols = sorted(set(merged.values()))
-    doubled = {merged[s]: probe for s, probe in doubled.items()}
     small = [
         (value, prober.probe(seeds, rows, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
     ]
-    return _fit_all(declared, base, doubled, small)
+    return _Probes(seeds, rows, base, {merged[s]: p for s, p in doubled.items()}, small)
 
 
-def _fit_all(declared: _Declared, base: _Probe, doubled: Mapping[str, _Probe],
-             small: Sequence[Tuple[int, _Probe]]) -> Shapes:
+def _fit_all(declared: _Declared, probes: _Probes, fitting: _Fit) -> Shapes:
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
-    probes = [base.shapes, *(p.shapes for p in doubled.values()), *(p.shapes for _, p in small)]
+    base, doubled = probes.base.shapes, {s: p.shapes for s, p in probes.doubled.items()}
+    small = [(value, p.shapes) for value, p in probes.small]
+    every = [base, *doubled.values(), *(shapes for _, shapes in small)]
     for key in declared:
-        seen = tuple([shapes[key] for shapes in probes])
+        seen = tuple([shapes[key] for shapes in every])
         if seen not in fitted:
-            fitted[seen] = _fit(base.shapes[key], {
-                s: p.shapes[key] for s, p in doubled.items()
-            }, [(value, probe.shapes[key]) for value, probe in small])
+            fitted[seen] = fitting(base[key], {
+                s: p[key] for s, p in doubled.items()
+            }, [(value, shapes[key]) for value, shapes in small])
         found[key] = fitted[seen]
     return found
 
@@ -131,7 +172,7 @@ def _is_maximum(group: Tuple[str, ...], base: _Probe, doubled: Mapping[str, _Pro
 
 
 def _doubled(symbols: Sequence[str], symbol: str) -> Dict[str, int]:
-    return {s: _PROBE * (2 if s == symbol else 1) for s in symbols}
+    return {s: PROBE * (2 if s == symbol else 1) for s in symbols}
 
 
 def _tensor_variables(block: framework_pb2.BlockDesc) -> List[framework_pb2.VarDesc]:
@@ -243,8 +284,12 @@ class _Prober:
         self._results: _Results = {}
         self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
 
-    def probe(self, seeds: _Seeds, rows: Mapping[str, str], dims: Mapping[str, int]) -> _Probe:
-        """`rows` are what `_row_symbols` gives, by other names."""
+    def probe(self,
+              seeds: _Seeds,
+              rows: Mapping[str, str],
+              dims: Mapping[str, int],
+              at_most: bool = False) -> _Probe:
+        """`rows` are what `_row_symbols` gives, by other names. `at_most`: what the data decides is as large as it can be."""
         entered = {}
         for name, symbols in seeds.items():
             key = (0, name)
@@ -254,7 +299,7 @@ class _Prober:
         inference = _Inference(self._tensors, self.steps, {
             **self._declared,
             **entered
-        }, counts, self._results)
+        }, counts, self._results, at_most)
         inference.run(0)
         self._tensors.put_back()
         return _Probe({
@@ -336,11 +381,12 @@ class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
     def __init__(self, tensors: _Tensors, steps: List[List[_Step]], shapes: _Declared,
-                 row_counts: Mapping[str, int], results: _Results) -> None:
+                 row_counts: Mapping[str, int], results: _Results, at_most: bool) -> None:
         self._tensors = tensors
         self._steps = steps
         self._row_counts = row_counts  # by rank table
         self._results = results
+        self._at_most = at_most
         self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
@@ -360,6 +406,8 @@ class _Inference:
             for key, shape in zip(step.outputs, result.shapes):
                 if -1 in shape:
                     shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
+                if -1 in shape and self._at_most:
+                    shape = self._most(step, key, shape, block)
                 self._shapes[key] = shape
                 if shape != self.largest.setdefault(key, shape):
                     self._note_another(key, shape)
@@ -373,6 +421,12 @@ class _Inference:
                     return self._shapes[at, name]
             index = block.parent
         return None
+
+    def _most(self, step: _Step, key: VariableKey, shape: Tuple[int, ...],
+              block: core.BlockDesc) -> Tuple[int, ...]:
+        for each in step.touched:
+            self._tensors.set(each, self._shapes[each])
+        return at_most(step.op, step.kind, key[1], shape, block)
 
     def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
         """What Paddle infers, or has inferred of an op like this one from such shapes."""
@@ -396,13 +450,8 @@ class _Inference:
                 self._tensors.reset(key, self._shapes[key])
         if step.kind in CONTENT_KINDS or self._contents.any_known:
             self._contents.follow(step.op, step.kind, block)
-        if step.kind == 'rnn':
-            _set_rnn_reserve(step.op, block)
-        elif step.kind == 'nanmedian':
-            _set_median_index(step.op, block)
-        elif step.kind == 'slice':
-            _set_part_rows(step.op, block)
-        elif self._row_counts:
+        correct(step.op, step.kind, block, self._contents)
+        if self._row_counts:
             self._set_sequence_rows(step.op, step.kind, block)
         return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
 
@@ -439,78 +488,3 @@ _ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_mem
 
 def _has_input(op: core.OpDesc, slot: str) -> bool:
     return slot in op.input_names() and bool(op.input(slot))
-
-
-def _set_part_rows(op: core.OpDesc, block: core.BlockDesc) -> None:
-    """Where the parts of a program begin and end is computed as it runs."""
-    if not _has_input(op, 'EndsTensor'):
-        return
-    source, result = op.input('Input')[0], op.output('Out')[0]
-    shape = sliced_shape(source, result, block.find_var_recursive(source.encode()).shape())
-    if shape is not None:
-        block.find_var_recursive(result.encode()).set_shape(shape)
-
-
-# Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
-_RNN_KEPT = {'LSTM': 6, 'GRU': 4}
-
-
-def _set_rnn_reserve(op: core.OpDesc, block: core.BlockDesc) -> None:
-    """The kernel sizes what it keeps for its gradient itself (2.6.2, CPU); shape inference knows nothing of it."""
-    kept = block.find_var_recursive(op.output('Out')[0].encode())
-    out = kept.shape()
-    layers = op.attr('num_layers')
-    reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
-    if reserve is not None and -1 not in out and not op.attr('is_test'):
-        rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
-        reserve.set_shape([rows, math.prod(out) * _item_bytes(kept) // _item_bytes(reserve)])
-
-
-def _set_median_index(op: core.OpDesc, block: core.BlockDesc) -> None:
-    """The kernel makes two places for each element (2.6.2, CPU); shape inference says that of a few."""
-    source = block.find_var_recursive(op.input('X')[0].encode()).shape()
-    index = block.find_var_recursive(op.output('MedianIndex')[0].encode())
-    if -1 not in source:
-        index.set_shape([2 * math.prod(source)])
-
-
-def _item_bytes(variable: core.VarDesc) -> int:
-    """What is declared for the reserve is bytes, but elements of the result's type are in it."""
-    return core.size_of_dtype(variable.dtype())
-
-
-def _fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],
-         small: Sequence[Tuple[int, Sequence[int]]]) -> Optional[Tuple[Size, ...]]:
-    """Each dim as a sum, or as a product, of symbols; None if one has no such form."""
-    if any(len(shape) != len(base) for shape in doubled.values()):
-        return None
-    dims = []
-    for i, at_base in enumerate(base):
-        column = {s: shape[i] for s, shape in doubled.items()}
-        dim = None if at_base < 0 else _sum(at_base, column) or _product(at_base, column)
-        if dim is None:
-            return None
-        for value, shape in small:
-            expected = dim.evaluate(dict.fromkeys(dim.dims, value))
-            if -1 not in shape and (len(shape) != len(base) or shape[i] != expected):
-                return None
-        dims.append(dim)
-    return tuple(dims)
-
-
-def _sum(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
-    """constant + sum of slope times symbol, if that is what the probes show."""
-    slopes = {s: Fraction(d - at_base, _PROBE) for s, d in doubled.items()}
-    constant = at_base - sum(slopes.values()) * _PROBE
-    if constant < 0 or any(slope < 0 for slope in slopes.values()):
-        return None
-    return Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}})
-
-
-def _product(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
-    """constant * symbol * symbol ..., if that is what the probes show."""
-    factors = sorted(s for s, d in doubled.items() if d == 2 * at_base)
-    if any(d != at_base for s, d in doubled.items() if s not in factors):
-        return None
-    coefficient = Fraction(at_base, _PROBE**len(factors))
-    return Size({tuple((s, 1) for s in factors): coefficient})
