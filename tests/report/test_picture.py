@@ -8,8 +8,8 @@ import pytest
 from benchmarks.programs import build, small_options
 from transpiler import memory_optimize
 from transpiler.ir import Graph, RegionKind, Size
-from transpiler.passes.reuse import reuse_storages
 from transpiler.planning import plan
+from transpiler.planning.sequences import REUSE
 from transpiler.report.builder import build_report
 from transpiler.report.html import _area, _drawn_steps
 from transpiler.report.trace import trace
@@ -43,7 +43,7 @@ def chain(length: int, size: int = 4096):
                      label=f'File "model.py", line {i}')
         previous = (value.id,)
     graph.values[-1].fetched = True
-    decided = plan(graph, RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    decided = plan(graph, RETAINING, {}, sequences=((REUSE,),))
     return build_report(decided, RETAINING, {}, [], 0.0, '')
 
 
@@ -63,7 +63,7 @@ def named(names, size: int = 4096):
                      results=(value.id,),
                      label=f'File "{name}.py"')
     graph.values[-1].fetched = True
-    decided = plan(graph, RETAINING, {}, sequences=((('reuse', reuse_storages),),))
+    decided = plan(graph, RETAINING, {}, sequences=((REUSE,),))
     return build_report(decided, RETAINING, {}, [], 0.0, '')
 
 
