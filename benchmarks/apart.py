@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator
 
 from benchmarks.spec import Spec
 
-_PRELOADED = ("benchmarks.measure", "transpiler.decision", "transpiler.planning")
+_PRELOADED = ("benchmarks.measure", "transpiler.api", "transpiler.planning")
 
 
 class ApartError(RuntimeError):

@@ -11,6 +11,7 @@ import paddle
 from paddle import static
 
 from benchmarks.programs import Options, build
+from benchmarks.scopes import passing_scope
 
 # Sizes that serving is measured at: images as the networks were published for.
 SERVED: Mapping[str, Options] = MappingProxyType({
@@ -31,7 +32,7 @@ def save(folder: Path, name: str, options: Options) -> Path:
     executor = static.Executor(paddle.CPUPlace())
     feed = case.feed(0)
     block = case.main.global_block()
-    with static.scope_guard(static.Scope()):
+    with passing_scope() as scope, static.scope_guard(scope):
         executor.run(case.startup)
         static.save_inference_model(str(folder / name), [block.var(n) for n in feed],
                                     [block.var(n) for n in case.fetch],

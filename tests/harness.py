@@ -9,7 +9,7 @@ import inspect
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from itertools import product
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ import paddle  # noqa: E402
 from paddle.base.layers import math_op_patch  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
+from benchmarks.scopes import passing_scope  # noqa: E402
 
 # `x + y` on variables looks up its caller's source line for a warning, which takes most of the time of building.
 math_op_patch.inspect = SimpleNamespace(stack=partial(inspect.stack, 0))
@@ -155,13 +156,8 @@ def snapshot(value: Any) -> Value:
 
 @contextmanager
 def fresh_scope() -> Iterator[Any]:
-    scope = paddle.static.Scope()
-    try:
-        with paddle.static.scope_guard(scope):
-            yield scope
-    finally:
-        # Paddle keeps every scope alive until the process ends unless it is taken out of its pool.
-        scope._remove_from_pool()
+    with passing_scope() as scope, paddle.static.scope_guard(scope):
+        yield scope
 
 
 def run_case(case: Case,
@@ -280,13 +276,26 @@ def check(build: Build,
           modes: Optional[Sequence[Mode]] = None,
           steps: int = 5) -> Any:
     """Plain and optimised give equal bytes in every mode of the case. Returns what `optimise` returned."""
-    plain, optimised = build(), build()
+    optimised = build()
+    modes = modes or optimised.modes()
     report = (optimise or optimise_in_place)(optimised)
-    for mode in modes or plain.modes():
-        assert_same_bytes(run_case(plain, steps=steps, mode=mode),
+    for mode in modes:
+        assert_same_bytes(_untouched(build, steps, mode),
                           run_case(optimised, steps=steps, mode=mode),
                           where=f"[{mode}]")
     return report
+
+
+# Tests that optimise the same program in different ways follow each other: as many as one of them has modes, and some more.
+@lru_cache(maxsize=len(ALL_MODES) + 4)
+def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
+    """A run of the plain program, which repeats to the byte: test_scenarios.py."""
+    return run_case(_plain(build), steps=steps, mode=mode)
+
+
+@lru_cache(maxsize=1)
+def _plain(build: Build) -> Case:
+    return build()
 
 
 def fingerprint(program: paddle.static.Program) -> bytes:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import sys
 import time
@@ -19,6 +20,7 @@ from benchmarks.planning import Planning, growth, layers_for
 from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, build,
                                  small_options)
 from benchmarks.runner import EQUAL, difference, measure_in_child
+from benchmarks.saving import save
 from benchmarks.spec import Result, Spec
 
 LOOPS = ("loop", "gru_loop", "attention_loop", "nested_loops", "loop_in_cond", "cond_in_loop")
@@ -68,6 +70,15 @@ def test_small_loops_change_all_their_parameters(name):
             each for each in names
             if np.array_equal(before[each], np.array(scope.find_var(each).get_tensor()))
         ]
+
+
+def test_a_saved_program_leaves_no_parameters_in_memory(tmp_path):
+    gc.collect()
+    before = measure.settled_bytes()
+    save(tmp_path, "mobilenet_v2", small_options("mobilenet_v2"))
+    gc.collect()
+    # Less, if a test before left something to the collector.
+    assert measure.settled_bytes() <= before
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

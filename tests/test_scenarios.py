@@ -36,18 +36,21 @@ SCENARIOS = [
     for build in _builds(module)
 ]
 
+# The scope makes the tests of one scenario follow each other: its plain program runs once for them.
+each_scenario = pytest.mark.parametrize("build", SCENARIOS, scope="module")
 
-@pytest.mark.parametrize("build", SCENARIOS)
+
+@each_scenario
 def test_untouched_program_repeats_to_the_byte(build: Build) -> None:
     assert_same_bytes(run_case(build()), run_case(build()))
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_optimised_program_gives_equal_bytes_in_every_mode(build: Build) -> None:
     check(build)
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_level_one_gives_equal_bytes(build: Build) -> None:
     from transpiler import memory_optimize
     check(build,
@@ -56,7 +59,7 @@ def test_level_one_gives_equal_bytes(build: Build) -> None:
           steps=3)
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_gradients_may_be_reused_as_well(build: Build) -> None:
     from transpiler import memory_optimize
     check(build,
@@ -65,7 +68,7 @@ def test_gradients_may_be_reused_as_well(build: Build) -> None:
           steps=3)
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_plan_for_a_runtime_that_holds_is_right_wherever_it_runs(build: Build) -> None:
     """Priced for collection off, where the pool pays most, and run with collection on too."""
     from transpiler import memory_optimize
@@ -76,7 +79,7 @@ def test_plan_for_a_runtime_that_holds_is_right_wherever_it_runs(build: Build) -
     check(build, optimise, modes=BASIC_MODES, steps=3)
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_second_call_changes_nothing_and_says_so(build: Build) -> None:
     from transpiler import memory_optimize
     case = build()
@@ -87,7 +90,7 @@ def test_second_call_changes_nothing_and_says_so(build: Build) -> None:
     assert fingerprint(case.main) == once
 
 
-@pytest.mark.parametrize("build", SCENARIOS)
+@each_scenario
 def test_release_memory_gives_equal_bytes(build: Build) -> None:
     from transpiler import release_memory
     check(build,
@@ -251,7 +254,7 @@ def test_trip_hint_is_a_hint_only() -> None:
 
 
 @pytest.mark.parametrize("recompute", ["auto", "cheap", "max", False])
-@pytest.mark.parametrize("build", _builds(loops))
+@pytest.mark.parametrize("build", _builds(loops), scope="module")
 def test_recomputing_in_loops_gives_equal_bytes(build: Build, recompute: Any) -> None:
     from transpiler import memory_optimize
 

@@ -12,6 +12,7 @@ from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import small_options
 from benchmarks.saving import save
+from benchmarks.scopes import passing_scope
 from transpiler.cli import main as command
 
 
@@ -30,7 +31,7 @@ def save_tiny(folder: Path, name: str = 'tiny') -> Path:
         scores = static.nn.fc(hidden, 10)
         main = main.clone(for_test=True)
         executor = static.Executor(paddle.CPUPlace())
-        with static.scope_guard(static.Scope()):
+        with passing_scope() as scope, static.scope_guard(scope):
             executor.run(startup)
             static.save_inference_model(str(folder / name), [image],
                                         [main.global_block().var(scores.name)],
@@ -73,7 +74,7 @@ def save_old_folder(saved: Path, folder: Path) -> Path:
     paddle.enable_static()
     executor, saving = static.Executor(paddle.CPUPlace()), static.Program()
     folder.mkdir()
-    with static.scope_guard(static.Scope()):
+    with passing_scope() as scope, static.scope_guard(scope):
         program = static.load_inference_model(str(saved), executor)[0]
         for variable in program.list_vars():
             if variable.persistable and variable.type == core.VarDesc.VarType.LOD_TENSOR:
