@@ -202,6 +202,8 @@ class Lifetimes:
         for region in regions:
             root: Dict[int, int] = {}
             for op in map(self._graph.ops.__getitem__, region.ops):
+                if not op.facts.in_place and op.kind not in HANDS_ON:
+                    continue
                 pairs = tuple(self.in_place.pairs(op))
                 if pairs:
                     self._share_at(op, pairs, self.by_region[region.id], root)
