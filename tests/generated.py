@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.harness import (Case, Mode, WITHOUT_INPLACE, assert_same_bytes, new_programs, run_case)
+from tests.memory import give_back
 from tests.scenarios.common import append, data, fc, floats, random_feed
 
 WIDTH = 8
@@ -388,6 +389,7 @@ def each_of(part: int, strategy: st.SearchStrategy, check: Callable[[Recipe], No
     @given(strategy)
     def checked(recipe: Recipe) -> None:
         check(recipe)
+        give_back()
 
     checked()
 
