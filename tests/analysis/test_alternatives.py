@@ -186,3 +186,38 @@ def test_which_branch_is_the_fullest_depends_on_the_dims() -> None:
                ] == [p.bytes for p in Timeline(draft.graph, COLLECTING, {
                    'N': rows
                }).points]
+
+
+def nested(inner_kept: int) -> Draft:
+    """A branch that keeps one value of its own and has a branch inside that keeps some; then their gradients, of which each
+    makes a `d` that it hands out."""
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.values('out d')
+    op = draft.op('conditional_block', 'c', 'out')
+    when = frozenset({(draft.id('c'), True)})
+    outer = draft.region(op, RegionKind.BRANCH, keeps_scopes=True, when=when)
+    draft.values('own b', region=outer)
+    draft.op('make', '', 'own', outer)
+    inner = branch(draft, 'b', inner_kept, outer, False, True)
+    draft.op('assign', 'own b', 'out', outer)
+    op = draft.op('conditional_block_grad', '', 'd')
+    back = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=outer, when=when)
+    draft.value('e', region=back)
+    gradient(draft, 'b', inner_kept, inner, back)
+    draft.op('backward', 'own', 'e', back)
+    draft.graph.regions[back].results = [(draft.id('e', back), draft.id('d'))]
+    draft.op('end', 'd', '')
+    return draft
+
+
+@pytest.mark.parametrize('kept', [1, 5])
+def test_scopes_inside_a_branch_are_gone_when_its_gradient_hands_out(kept: int) -> None:
+    timeline = Timeline(nested(kept).graph, COLLECTING, {})
+    found = units(timeline)
+    assert found['backward'] == [1 + 1 + kept + 1
+                                ]  # own, b, what is inside, and e; d comes when it is through
+    outer_gradient = found['conditional_block_grad'][0]
+    assert outer_gradient == max(1 + 1 + kept + 1, 1 + 1 + 2)
+    for point in timeline.points:
+        assert point.bytes == sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))

@@ -181,7 +181,7 @@ class Timeline:
 
     def residents(self, op: int) -> List[Resident]:
         """All that exists while `op` runs, largest first."""
-        found = list(self._residents(op)) if op >= 0 else []
+        found = self._residents(op) if op >= 0 else []
         return sorted(found, key=lambda r: -self.evaluate(r.size) * self.evaluate(r.count))
 
     def kept_per_trip(self, region: int) -> Size:
@@ -199,10 +199,29 @@ class Timeline:
 
     def while_handing_out(self, op: Op) -> int:
         """Bytes that exist while `op` hands out what its regions made, besides what lives where it stands. Arrays grow as
-        scopes go: what is never there together is not counted, so it may be less than nothing."""
+        scopes go, and the scopes inside a branch's go first: what is never there together is not counted, so it may be less
+        than nothing."""
         adding = [r for r in map(self._graph.regions.__getitem__, op.regions) if self._grows(r)]
         never_whole = sum(self._missing_bytes(r, self._missing_in_sums(r)) for r in adding)
-        return self._total(self._handed_out(op)) - never_whole
+        branch = self._gradient_branch(op)
+        gone = self._kept_inside(self._graph.regions[branch.forward]) if branch else 0
+        return self._total(self._handed_out(op)) - never_whole - gone
+
+    def _gradient_branch(self, op: Op) -> Optional[Region]:
+        """The region of `op` if that is the gradient of a branch, taken or not."""
+        regions = [self._graph.regions[r] for r in op.regions]
+        is_one = len(regions) == 1 and regions[0].kind is RegionKind.BRANCH_GRADIENT
+        return regions[0] if is_one and self._alternatives is not None else None
+
+    def _while_running(self, op: Op, live: Fullest) -> int:
+        """Bytes that exist while `op` runs where `live` bytes live. A gradient whose branch was not taken hands out zeros,
+        which were not made before."""
+        if not op.regions:
+            return live.total
+        branch = self._gradient_branch(op)
+        if branch is None:
+            return live.total + self.while_handing_out(op)
+        return max(live.total, live.given(self._place(branch)) + self.while_handing_out(op))
 
     def around_a_trip(self, region: Region) -> int:
         """Bytes that exist around the fullest trip of `region`, besides what lives where its op stands: what earlier trips
@@ -236,7 +255,7 @@ class Timeline:
         live = Fullest(base)
         for at, op in enumerate(self._graph.region_ops(region.id)):
             before.apply(at, live)
-            yield Point(op.id, live.total + (self.while_handing_out(op) if op.regions else 0))
+            yield Point(op.id, self._while_running(op, live))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 found = live.given(self._place(inner)) + self.around_a_trip(inner)
                 if late and late.ops(inner):
@@ -496,6 +515,19 @@ class Timeline:
         ]
         return fullest(found, lambda each: self.evaluate(each.size))
 
+    def _own_kept(self, region: Region) -> List[Lifetime]:
+        """What the fullest trip of `region` leaves behind, but for the scopes inside it."""
+        found = [(self._place_of(region, lifetime), lifetime)
+                 for lifetime in self.lifetimes.by_region[region.id].values()
+                 if lifetime.kept]
+        return fullest(found, lambda each: self.evaluate(each.size))
+
+    def _kept_inside(self, region: Region) -> int:
+        """Bytes that are gone from what `region` has left when its gradient is through: the runtime drops the scopes inside
+        before it looks for gradients to hand out."""
+        own = sum(self.evaluate(each.size) for each in self._own_kept(region))
+        return self._kept_bytes(region) - own
+
     def _kept_residents(self, region: Region) -> Iterator[Resident]:
         """What a trip of `region` leaves behind, the scopes that inner loops leave in it included."""
         pending = [(region, ONE)]
@@ -507,8 +539,15 @@ class Timeline:
                 else:
                     pending.append((each.region, count * each.region.trips))
 
-    def _residents(self, op: int) -> Iterator[Resident]:
-        yield from self._handed_out(self._graph.ops[op])
+    def _residents(self, op: int) -> Sequence[Resident]:
+        branch = self._gradient_branch(self._graph.ops[op])
+        if branch is None:
+            return [*self._handed_out(self._graph.ops[op]), *self._residents_around(op)]
+        taken = [*self._handed_out(self._graph.ops[op]), *self._residents_around(op, branch)]
+        return max(list(self._residents_around(op)), taken, key=self._total)
+
+    def _residents_around(self, op: int, through: Optional[Region] = None) -> Iterator[Resident]:
+        """What exists while `op` runs, or while it hands out what the gradient `through` has made."""
         inside: Optional[Region] = None  # the region that was looked at before, run by `op`
         inner_at = -1  # and where in it
         coming: Set[int] = set()  # what branches have yet to make
@@ -518,9 +557,12 @@ class Timeline:
             absent, gone = self._missing_while(op, inside)
             if inside is not None:
                 coming |= {s for s, a in self._arrivals(inside).items() if a.at > inner_at}
-            chosen = self._place(inside) if inside is not None else None
+            chosen = self._place(inside or through) if inside or through else None
             for each in fullest(self._there(region, at), lambda e: self.evaluate(e.size), chosen):
-                if isinstance(each, _Left):
+                if isinstance(each, _Left) and through and each.region.id == through.forward:
+                    yield from (
+                        Resident(e.storages[0], e.size, ONE) for e in self._own_kept(each.region))
+                elif isinstance(each, _Left):
                     yield from self._trips_left(each.region, gone.get(each.region.id, 0))
                 elif each.storages[0] not in absent and each.storages[0] not in coming:
                     yield Resident(each.storages[0], each.size, ONE)
