@@ -5,6 +5,7 @@ float32 [batch, 8], so that nearly any value can stand in for any other, and mem
 """
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from dataclasses import dataclass
@@ -389,6 +390,7 @@ def each_of(part: int, strategy: st.SearchStrategy, check: Callable[[Recipe], No
     @given(strategy)
     def checked(recipe: Recipe) -> None:
         check(recipe)
+        gc.collect()  # programs are cycles
         give_back()
 
     checked()
