@@ -189,11 +189,11 @@ def test_which_branch_is_the_fullest_depends_on_the_dims() -> None:
 
 
 def nested(inner_kept: int) -> Draft:
-    """A branch that keeps one value of its own and has a branch inside that keeps some; then their gradients, of which each
-    makes a `d` that it hands out."""
+    """A branch that keeps one value of its own and has a branch inside that keeps some; then their gradients, of which the
+    outer one makes `e` of what it kept, and hands it out as `sum`."""
     draft = Draft()
     draft.value('c', 1, fed=True)
-    draft.values('out d')
+    draft.values('out g sum')
     op = draft.op('conditional_block', 'c', 'out')
     when = frozenset({(draft.id('c'), True)})
     outer = draft.region(op, RegionKind.BRANCH, keeps_scopes=True, when=when)
@@ -201,23 +201,23 @@ def nested(inner_kept: int) -> Draft:
     draft.op('make', '', 'own', outer)
     inner = branch(draft, 'b', inner_kept, outer, False, True)
     draft.op('assign', 'own b', 'out', outer)
-    op = draft.op('conditional_block_grad', '', 'd')
+    draft.op('fill', '', 'g')
+    op = draft.op('outer_gradient', 'g', 'sum')
     back = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=outer, when=when)
     draft.value('e', region=back)
     gradient(draft, 'b', inner_kept, inner, back)
     draft.op('backward', 'own', 'e', back)
-    draft.graph.regions[back].results = [(draft.id('e', back), draft.id('d'))]
-    draft.op('end', 'd', '')
+    draft.graph.regions[back].results = [(draft.id('e', back), draft.id('sum'))]
+    draft.op('end', 'sum', '')
     return draft
 
 
-@pytest.mark.parametrize('kept', [1, 5])
+@pytest.mark.parametrize('kept', [1, 2, 5])
 def test_scopes_inside_a_branch_are_gone_when_its_gradient_hands_out(kept: int) -> None:
     timeline = Timeline(nested(kept).graph, COLLECTING, {})
     found = units(timeline)
-    assert found['backward'] == [1 + 1 + kept + 1
-                                ]  # own, b, what is inside, and e; d comes when it is through
-    outer_gradient = found['conditional_block_grad'][0]
-    assert outer_gradient == max(1 + 1 + kept + 1, 1 + 1 + 2)
+    # Either it was taken: g, sum, own, b and e; or not, and nothing was made or dropped.
+    assert found['outer_gradient'] == [max(5, 4 + kept)]
+    assert found['backward'] == [4 + kept]  # g, own, b, what is inside, and e
     for point in timeline.points:
         assert point.bytes == sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
