@@ -50,6 +50,8 @@ class Draft:
     def id(self, name: str, region: int = 0) -> int:
         """The value of that name in `region` or, if it has none, in the nearest region around it."""
         while (region, name) not in self._ids:
+            if region < 0:
+                raise KeyError(f'no value is called {name!r}')
             facts = self.graph.regions[region]
             region = facts.forward if facts.forward >= 0 and (facts.forward, name) in self._ids \
                 else facts.parent
