@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.markdown import markdown
 from benchmarks.programs import OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, check_name
 from benchmarks.runner import Summary, measure_all
 from benchmarks.spec import EXECUTORS, Spec
@@ -79,14 +80,21 @@ def _measure(wanted: Sequence[Spec], repeats: int) -> List[Summary]:
         return measure_all(wanted, repeats, done)
 
 
-def report(summaries: Sequence[Summary], out: Optional[Path]) -> None:
+def report(summaries: Sequence[Summary], out: Optional[Path], as_markdown: bool) -> None:
     """Print the table, and write the figures where asked."""
+    if as_markdown:
+        click.echo(markdown(summaries))
+    else:
+        _show(summaries)
+    if out is not None:
+        out.write_text(json.dumps([each.to_dict() for each in summaries], indent=1) + "\n")
+
+
+def _show(summaries: Sequence[Summary]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
     console.print(table(summaries))
-    if out is not None:
-        out.write_text(json.dumps([each.to_dict() for each in summaries], indent=1) + "\n")
 
 
 SIZES = tuple(
@@ -145,10 +153,16 @@ def size_options(command: Any) -> Any:
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True))
 @click.option("--seed", type=int, default=Options().seed, show_default=True)
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), help="Figures.")
+@click.option("--markdown",
+              "as_markdown",
+              is_flag=True,
+              help="README's table, of what was measured untouched and optimized.")
 @size_options
-def main(programs: Tuple[str, ...], listed: bool, optimizers: Tuple[str, ...], kind: str,
-         collection: str, executors: Tuple[str, ...], steps: int, repeat: int, level: int,
-         recompute: Optional[str], watched: bool, out: Optional[Path], **options: Any) -> None:
+def main(programs: Tuple[str,
+                         ...], listed: bool, optimizers: Tuple[str,
+                                                               ...], kind: str, collection: str,
+         executors: Tuple[str, ...], steps: int, repeat: int, level: int, recompute: Optional[str],
+         watched: bool, out: Optional[Path], as_markdown: bool, **options: Any) -> None:
     """Measure PROGRAMS, each figure in a fresh process; `all` names every one of them."""
     if listed or not programs:
         click.echo(listing())
@@ -162,7 +176,7 @@ def main(programs: Tuple[str, ...], listed: bool, optimizers: Tuple[str, ...], k
         summaries = _measure(wanted, repeat)
     except UnknownProgramError as error:
         raise click.ClickException(str(error)) from error
-    report(summaries, out)
+    report(summaries, out, as_markdown)
     for each in summaries:
         if each.failure is not None:
             click.echo(each.failure, err=True)

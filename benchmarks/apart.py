@@ -7,7 +7,7 @@ import os
 import traceback
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from benchmarks.spec import Spec
 
@@ -18,27 +18,37 @@ class ApartError(RuntimeError):
     """The process raised or crashed; the message ends with what it said."""
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+def apart(function: Callable[..., Any],
+          *arguments: Any,
+          seconds: Optional[float] = None,
+          preloaded: Sequence[str] = _PRELOADED) -> Any:
     """What `function`, of the top of a module, gives for `arguments` in a fresh process of one thread.
 
+    Args:
+        seconds: how long it may take; for ever if not given.
+        preloaded: what the process has imported. Of several, that of the first call counts.
+
     Raises:
-        ApartError: it raised, or the process crashed.
+        ApartError: it raised, or did not end in time, or the process crashed.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
+    context.set_forkserver_preload(list(preloaded))
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(sender, function, arguments))
     with _environment():  # the first call starts the server, which keeps it
         process.start()
     sender.close()
     try:
+        if not receiver.poll(seconds):
+            raise ApartError(f"not done after {seconds} s")
         done, answer = receiver.recv()
     except EOFError as error:
         process.join()
         raise ApartError(f"ended with status {process.exitcode}") from error
     finally:
+        process.kill()
+        process.join()
         receiver.close()
-    process.join()
     if not done:
         raise ApartError(answer)
     return answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import resource
 import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -51,6 +50,12 @@ def settled_bytes() -> int:
         if quiet == QUIET_LOOKS:
             break
     return held
+
+
+def process_bytes(key: str) -> int:
+    """What the operating system counts of this process: VmHWM, its highest, VmRSS or RssAnon now; of /proc/self/status."""
+    with open("/proc/self/status") as lines:
+        return next(int(each.split()[1]) for each in lines if each.startswith(key + ":")) * 1024
 
 
 class Peaks:
@@ -192,9 +197,9 @@ def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
                 executor = static.Executor(paddle.CPUPlace())
             peaks.start_run()
             with Watcher() if spec.watched else contextlib.nullcontext() as watcher:
-                started, cpu = time.perf_counter(), time.process_time()
+                wall, cpu = time.perf_counter(), time.process_time()
                 values = executor.run(case.main, feed=feed, fetch_list=list(case.fetch))
-                seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+                seconds, cpu = time.perf_counter() - wall, time.process_time() - cpu
             peak = peaks.above_resting(watcher.highest if watcher is not None else 0)
             runs.append((peak, seconds, cpu, tuple(digest(each) for each in values)))
             del values
@@ -203,7 +208,7 @@ def run(case: Case, spec: Spec, prediction: Optional[Prediction]) -> Result:
                       resting_bytes=peaks.resting,
                       peak_bytes=tuple(each[0] for each in runs),
                       held_bytes=peaks.held(),
-                      max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                      max_rss_bytes=process_bytes("VmHWM"),
                       step_seconds=tuple(each[1] for each in runs),
                       step_cpu_seconds=tuple(each[2] for each in runs),
                       fetched=tuple(each[3] for each in runs),
@@ -219,3 +224,20 @@ def measure(spec: Spec) -> Result:
     prediction = optimize(case, spec) if spec.optimized else None
     paddle.seed(dict(spec.options).get("seed", Options().seed))
     return run(case, spec, prediction)
+
+
+def grown(spec: Spec) -> Tuple[int, int]:
+    """Bytes that the process, which has done nothing else, had at its highest above what it had after startup, and how much more
+    anonymous memory it has after the last run. Nothing is looked at meanwhile: what fills the gap to the highest peak (see
+    Peaks) lies where tensors would."""
+    case = build(spec.program, Options(**dict(spec.options)))
+    if spec.optimized:
+        optimize(case, spec)
+    executor = static.Executor(paddle.CPUPlace())
+    executor.run(case.startup)
+    started, anonymous = process_bytes("VmRSS"), process_bytes("RssAnon")
+    for step in range(spec.steps):
+        if case.fresh_executor:
+            executor = static.Executor(paddle.CPUPlace())
+        executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
+    return process_bytes("VmHWM") - started, process_bytes("RssAnon") - anonymous

@@ -12,9 +12,9 @@ from typing import Callable, Dict, List, Tuple
 
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, OpFacts, RegionKind, Size
-from transpiler.passes.orders.exact import optimal_order
+from transpiler.passes.orders.exact_order import optimal_order
 from transpiler.passes.orders.heuristics import HEURISTICS
-from transpiler.passes.orders.problem import Problem, region_problem
+from transpiler.passes.orders.order_problem import OrderProblem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.schedule import best_order
 from transpiler.planning import plan
@@ -104,7 +104,7 @@ class Score:
         self.gaps.append(peak / least - 1)
 
 
-def problem_of(graph: Graph) -> Problem:
+def problem_of(graph: Graph) -> OrderProblem:
     return region_problem(graph, 0, Timeline(graph, COLLECTING, {}), {})
 
 

@@ -17,19 +17,30 @@ class MeasurementError(RuntimeError):
 
 def measure_in_child(spec: Spec) -> Result:
     """One fresh process, one measurement."""
+    return _in_child("measure", spec)
+
+
+def measure_with_growth(spec: Spec) -> Result:
+    """The same, and in another process what that grows by."""
+    result = measure_in_child(spec)
+    growth, anonymous = _in_child("grown", spec)
+    return replace(result, growth_bytes=growth, anonymous_growth_bytes=anonymous)
+
+
+def _in_child(what: str, spec: Spec) -> Any:
     try:
-        return apart(_measure, spec)
+        return apart(_measure, what, spec)
     except ApartError as error:
         raise MeasurementError("measuring {} failed:\n{}".format(spec.program, error)) from error
 
 
-def _measure(spec: Spec) -> Result:
+def _measure(what: str, spec: Spec) -> Any:
     # Here only: the process that asks needs no Paddle.
     import paddle
 
-    from benchmarks.measure import measure
+    from benchmarks import measure
     paddle.set_flags(spec.flags())
-    return measure(spec)
+    return getattr(measure, what)(spec)
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,21 @@ class Summary:
         return self.failure is None and self.verdict in (None, EQUAL)
 
     @property
+    def growth(self) -> Spread:
+        """By how much the process was at its highest above what it had after startup."""
+        return Spread.of([each.growth_bytes for each in self.results])
+
+    @property
+    def anonymous_growth(self) -> Spread:
+        """By how much its anonymous memory had grown since startup in the end."""
+        return Spread.of([each.anonymous_growth_bytes for each in self.results])
+
+    @property
+    def first_seconds(self) -> Spread:
+        """Time of the first run, in which the executor builds what it keeps of the program."""
+        return Spread.of([each.step_seconds[0] for each in self.results])
+
+    @property
     def first_peak(self) -> Spread:
         """Peaks of the first runs."""
         return Spread.of([each.first_peak_bytes for each in self.results])
@@ -88,6 +114,9 @@ class Summary:
         return {
             "spec": self.spec.to_dict(),
             "same_bytes_as_reference": self.verdict,
+            "growth_bytes": vars(self.growth),
+            "anonymous_growth_bytes": vars(self.anonymous_growth),
+            "first_seconds": vars(self.first_seconds),
             "first_peak_bytes": vars(self.first_peak),
             "later_peak_bytes": None if later is None else vars(later),
             "step_seconds": vars(self.step_seconds),
@@ -135,7 +164,7 @@ def measure_all(specs: Sequence[Spec], repeats: int, done: Callable[[Spec], None
         results: List[Result] = []
         try:
             for _ in range(repeats):
-                results.append(measure_in_child(spec))
+                results.append(measure_with_growth(spec))
                 done(spec)
         except MeasurementError as error:
             summaries.append(Summary(spec, (), failure=str(error)))

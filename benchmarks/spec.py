@@ -108,6 +108,9 @@ class Result:
     training: bool = True
     # CPU time of all threads, which other processes on the machine do not add to.
     step_cpu_seconds: Tuple[float, ...] = ()
+    # What measure.grown says of a process of its own; 0 where nobody asked.
+    growth_bytes: int = 0
+    anonymous_growth_bytes: int = 0
 
     @property
     def first_peak_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The table of measurements; memory in MiB (2**20 bytes) above resting."""
+"""The table of measurements; memory in MiB (2**20 bytes): of the process since startup, of tensors above resting."""
 from __future__ import annotations
 
 from typing import List, Optional, Sequence
@@ -10,8 +10,8 @@ from benchmarks.spec import Prediction, Spec
 
 MIB = 2.0**20
 
-NUMBERS = ("ops", "resting", "first", "later", "held", "step ms", "said before", "said after",
-           "bound", "plan s")
+NUMBERS = ("ops", "process", "anon", "run 1 s", "resting", "first", "later", "held", "step ms",
+           "said before", "said after", "bound", "plan s")
 
 
 def _mib(count: Optional[float]) -> str:
@@ -69,6 +69,9 @@ def row(summary: Summary) -> List[str]:
     said = result.prediction
     measured = [
         str(result.ops),
+        _spread(summary.growth, MIB),
+        _spread(summary.anonymous_growth, MIB),
+        _spread(summary.first_seconds, 1),
         _mib(result.resting_bytes),
         _spread(summary.first_peak, MIB),
         _spread(summary.later_peak, MIB),
@@ -82,8 +85,11 @@ def row(summary: Summary) -> List[str]:
 def table(summaries: Sequence[Summary]) -> Table:
     """All measurements; several figures in a cell are minimum, median and maximum."""
     result = Table(
-        title="Peak memory above resting, MiB (minimum / median / maximum)",
-        caption="held: left after the last run. said and bound: the report's prediction.")
+        title="Memory in MiB (minimum / median / maximum)",
+        caption=
+        "process: the highest that the operating system counts, above what there was after startup; anon: how much more "
+        "anonymous memory in the end. All else is of tensors, above resting. held: left after the last run. said and bound: the "
+        "report's prediction.")
     for name in ("program", "optimizer", "kind", "executor", "collect"):
         result.add_column(name, no_wrap=True)
     for name in NUMBERS:

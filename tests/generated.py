@@ -6,6 +6,7 @@ float32 [batch, 8], so that nearly any value can stand in for any other, and mem
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -375,11 +376,13 @@ def every(count: int) -> settings:
 
 
 PER_PART = 25
+# How many times as many programs: `make test-more`.
+MORE = int(os.environ.get("MORE_PROGRAMS", "1"))
 
 
 def in_parts(count: int) -> Any:
     """Gives a test the parts of `count` programs one by one, so that more than one process can work on them."""
-    return pytest.mark.parametrize("part", range(count // PER_PART))
+    return pytest.mark.parametrize("part", range(MORE * count // PER_PART))
 
 
 def each_of(part: int, strategy: st.SearchStrategy, check: Callable[[Recipe], None]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple
 
-from transpiler.backends.paddle2.operators import by_name
+from transpiler.backends.operators import by_name
 from transpiler.ir import Graph, Op, Region, RegionKind, Size, ValueKind
 
 LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)

@@ -9,7 +9,7 @@ from tests.graphs import Draft
 from transpiler.analysis.dependences import dependences
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
-from transpiler.passes.orders.problem import Order, Problem, region_problem
+from transpiler.passes.orders.order_problem import Order, OrderProblem, region_problem
 from transpiler.runtime import COLLECTING
 
 
@@ -31,7 +31,7 @@ def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
     return draft.graph
 
 
-def problem_of(graph: Graph, region: int = 0, **dims: int) -> Problem:
+def problem_of(graph: Graph, region: int = 0, **dims: int) -> OrderProblem:
     timeline = Timeline(graph, COLLECTING, dims)
     return region_problem(graph, region, timeline, {r.id: 0 for r in graph.regions})
 

@@ -31,11 +31,27 @@ FLOW: Dict[str, FrozenSet[str]] = {
         frozenset({'ir', 'analysis'}),
     'backends/paddle2':
         frozenset({'ir', 'analysis', 'passes', 'backends'}),
+    'backends/paddle3':
+        frozenset({'ir', 'analysis', 'backends'}),
+    'backends/settings':
+        frozenset(),
+    'backends/installed':
+        frozenset({'backends'}),
+    'backends/calibration':
+        frozenset({'analysis', 'backends'}),
+    'backends/static_functions':
+        frozenset(),
+    'backends/watching':
+        frozenset({'backends'}),
+    'heap':
+        frozenset(),
     'request':
         frozenset({'ir', 'arguments', 'backends'}),
     'flow':
-        frozenset(
-            {'ir', 'analysis', 'planning', 'verify', 'report', 'arguments', 'request', 'backends'}),
+        frozenset({
+            'ir', 'analysis', 'planning', 'verify', 'report', 'arguments', 'request', 'backends',
+            'heap'
+        }),
 }
 KNOW_NOTHING = frozenset({'errors', 'plain', 'runtime'})
 CORE = ('ir', 'runtime', 'analysis', 'passes', 'planning', 'verify')
@@ -137,23 +153,36 @@ def test_no_operator_of_paddle_is_named_in_the_core(part: str) -> None:
     assert not found
 
 
-def test_paddle_is_imported_by_its_back_end_and_by_who_serves_it() -> None:
+def test_paddle_is_imported_by_its_back_ends_and_by_who_serves_it() -> None:
     who = {
         str(path.relative_to(ROOT)) for path in ROOT.rglob('*.py') if any(
             name.split('.')[0] == 'paddle' for name in imports(path))
     }
-    assert who and all(name.startswith(('backends/paddle2/', 'serving/')) for name in who)
+    homes = ('backends/paddle2/', 'backends/paddle3/', 'backends/calibration.py',
+             'backends/settings.py', 'backends/static_functions.py', 'backends/watching.py',
+             'distributed.py', 'serving/')
+    assert who and all(name.startswith(homes) for name in who)
 
 
 def test_the_flow_knows_no_back_end() -> None:
-    """But for the two that take programs from users: by their arguments, and by files."""
+    """But for those that take programs from users: by their arguments, by files, and as layers."""
     who = {
         str(path.relative_to(ROOT)) for path in ROOT.rglob('*.py') if any(
             name.startswith('transpiler.backends.') and name != 'transpiler.backends.base'
             for name in imports(path))
     }
     outside = {name for name in who if not name.startswith(('backends/', 'serving/'))}
-    assert outside == {'api.py', '__init__.py'}
+    assert outside == {'api.py', 'cli.py', 'layers.py', '__init__.py'}
+
+
+def test_one_place_knows_which_paddle_is_installed() -> None:
+    """Who takes programs asks it; and neither back end of Paddle imports the other's."""
+    for name in ('api.py', 'cli.py'):
+        named = {n for n in imports(ROOT / name) if n.startswith('transpiler.backends')}
+        assert named == {'transpiler.backends.installed'}
+    for own, other in (('paddle2', 'paddle3'), ('paddle3', 'paddle2')):
+        named = {n for path in files_of(f'backends/{own}') for n in imports(path)}
+        assert named and not any(n.startswith(f'transpiler.backends.{other}') for n in named)
 
 
 def test_each_part_of_the_map_is_on_the_page() -> None:

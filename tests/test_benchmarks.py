@@ -72,6 +72,26 @@ def test_small_loops_change_all_their_parameters(name):
         ]
 
 
+def test_the_table_shows_the_process_beside_the_tensors(tmp_path):
+    out = tmp_path / "figures.json"
+    asked = [
+        "fc_chain", "--both", "--collection", "on", "--steps", "2", "--markdown", "--json",
+        str(out)
+    ]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    plain, optimized = (each["results"][0] for each in json.loads(out.read_text()))
+    # What the tensors of a run took above resting, the process grew by at least.
+    assert plain["growth_bytes"] > plain["peak_bytes"][0] > optimized["peak_bytes"][0] > 0
+    assert optimized["growth_bytes"] > optimized["peak_bytes"][0]
+    assert 0 < plain["anonymous_growth_bytes"] <= plain["growth_bytes"]
+    head, _, row = done.output.strip().splitlines()[-3:]
+    cells = dict(zip(head.split(" | "), row.split(" | ")))
+    assert cells["process: untouched"] == "{:.0f}".format(plain["growth_bytes"] / 2**20)
+    assert row.split(" | ")[2] == "{:.0f}".format(optimized["growth_bytes"] / 2**20)
+    assert "{:.1f}".format(plain["step_seconds"][0]) in row and "equal" in row
+
+
 def test_a_saved_program_leaves_no_parameters_in_memory(tmp_path):
     gc.collect()
     before = measure.settled_bytes()

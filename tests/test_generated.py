@@ -61,7 +61,7 @@ def _untouched(case: Case, recipe: Recipe) -> Outcome:
         reject()
 
 
-@in_parts(300)
+@in_parts(150)
 def test_generated_program_optimised_for_a_holding_runtime_gives_equal_bytes(part: int) -> None:
     each_of(part, recipes(), partial(_assert_equal_bytes, runtime="predictor"))
 
@@ -71,7 +71,13 @@ def test_generated_program_optimised_for_the_executor_gives_equal_bytes(part: in
     each_of(part, recipes(), _assert_equal_bytes_with_room)
 
 
-@in_parts(200)
+@every(8)
+@given(recipes())
+def test_generated_program_in_short_segments_gives_equal_bytes(recipe: Recipe) -> None:
+    _assert_equal_bytes(recipe, runtime="executor", segments=1 + sum(recipe.batches) % 7)
+
+
+@in_parts(100)
 def test_generated_loop_body_trains_to_equal_bytes(part: int) -> None:
     each_of(part, recipes(with_loop=True), _assert_equal_bytes)
 

@@ -177,6 +177,28 @@ def test_gradients_cannot_be_added_to_what_is_gone() -> None:
             assert [op.type for op in main.global_block().ops] == before
 
 
+@pytest.mark.parametrize('again', [
+    lambda main: static.Program.parse_from_string(fingerprint(main)),
+    lambda main: static.deserialize_program(fingerprint(main)),
+    lambda main: static.Program.parse_from_string(fingerprint(main.clone()))
+])
+def test_a_rewritten_program_that_was_read_back_has_no_gradients(again: Any) -> None:
+    """No guard is there any more; what the gradients would be made of is not, either."""
+    with new_programs() as (main, startup):
+        hidden = static.data('x', [-1, 64])
+        for _ in range(4):
+            hidden = paddle.tanh(paddle.sin(static.nn.fc(hidden, 64)))
+        loss = paddle.mean(hidden)
+    assert memory_optimize(main, fetch_list=[loss], runtime='retaining', batch_size=32).changed
+    read = again(main)
+    with static.program_guard(read, startup):
+        block = read.global_block()
+        weights = read.all_parameters()
+        assert len(weights) == 8
+        assert static.gradients([block.var(loss.name)], [block.var('x'), *weights]) == [None] * 9
+        assert static.append_backward(block.var(loss.name), parameter_list=weights) == []
+
+
 # ---------------------------------------------------------------------------------------------------
 # What is there is right
 

@@ -13,13 +13,14 @@ import paddle
 import pytest
 from paddle.base.proto import framework_pb2
 
-from tests.harness import Case, Mode, Outcome, assert_same_bytes, new_programs, run_case
+from tests.harness import (Case, Mode, Outcome, assert_same_bytes, executor_mode, fingerprint,
+                           fresh_scope, new_programs, run_case)
 from tests.scenarios.common import data, fc, train
 from transpiler import memory_optimize, release_memory
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, is_forget
 from transpiler.backends.paddle2.programs import SerializedPrograms
-from transpiler.errors import VerificationError
+from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.flow import prove
 from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
@@ -322,3 +323,49 @@ def test_forgetting_after_the_gradient_has_been_made_is_rejected() -> None:
     message.blocks[0].ops.extend(ops)
     with pytest.raises(VerificationError, match='nobody has written'):
         prove(SerializedPrograms(), program, emitted)
+
+
+def _branching(trained: bool) -> Case:
+    with new_programs() as (main, startup):
+        hidden = fc(data('x', ROWS, WIDTH), WIDTH, 'tanh')
+        either = paddle.static.nn.cond(
+            paddle.mean(hidden) > -2.0, lambda: paddle.exp(paddle.cos(hidden)), lambda: hidden * 2)
+        loss = paddle.mean(either)
+        if trained:
+            train(loss)
+    batch = np.random.RandomState(0).rand(ROWS, WIDTH).astype('float32')
+    return Case(main, startup, lambda _: {'x': batch}, [loss.name])
+
+
+def _growth(case: Case) -> List[int]:
+    """Bytes that each run adds for good, from the second on."""
+    now = lambda: paddle.base.core.host_memory_stat_current_value('Allocated', 0)
+    found = []
+    with executor_mode(HOLDING[0]), fresh_scope():
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        for step in range(STEPS):
+            executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
+            found.append(now())
+    return [after - before for before, after in zip(found[1:], found[2:])]
+
+
+def test_what_branches_without_gradients_pile_up_is_said_and_no_budget_is_promised() -> None:
+    case = _branching(trained=False)
+    assert _growth(case) == [2 * 4 * ROWS * WIDTH] * (STEPS - 2)  # the cosine and its exponential
+    before = fingerprint(case.main)
+    with pytest.raises(MemoryBudgetError, match='collection'):
+        memory_optimize(case.main, fetch_list=case.fetch, runtime='retaining', budget=2**30)
+    assert fingerprint(case.main) == before
+    report = memory_optimize(case.main, fetch_list=case.fetch, runtime='retaining')
+    assert 'cos_0.tmp_0' in report.note and 'collection' in report.note
+    with_collection = _branching(trained=False)
+    assert 'adds to memory' not in memory_optimize(with_collection.main, fetch_list=case.fetch).note
+
+
+def test_what_gradients_take_away_again_does_not_pile_up() -> None:
+    case = _branching(trained=True)
+    assert _growth(case) == [0] * (STEPS - 2)
+    options = {'fetch_list': case.fetch, 'runtime': 'retaining'}
+    report = memory_optimize(case.main, budget=2**30, **options)
+    assert 'adds to memory' not in report.note

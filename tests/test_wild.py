@@ -17,7 +17,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.runtime import COLLECTING
 
-# More of them, peaks and budgets, too: python -m tests.wild.
+# More of them: python -m tests.wild.
 _PARTS, _SEEDS = 3, 20
 # Seeds of programs that did, by what the model had left out.
 _BROKE_A_PROMISE = {
@@ -26,6 +26,8 @@ _BROKE_A_PROMISE = {
     'the index of nanmedian': '13,49',
     'sizes that the data decides': '8,56',
     'what only some runs need': '26,115,6024',
+    'buffers, by the rules of others': '6191:hold,6296,6410:serial,7133:default,7349:default',
+    'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }
 
 
@@ -41,9 +43,9 @@ def _wild(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize('part', range(_PARTS))
-def test_generated_programs_give_equal_bytes(part: int) -> None:
+def test_generated_programs_give_equal_bytes_and_keep_what_is_promised(part: int) -> None:
     first = part * _SEEDS
-    said = _wild('--seeds', f'{first}..{first + _SEEDS}', '--modes', 'one', '--values-alone')
+    said = _wild('--seeds', f'{first}..{first + _SEEDS}', '--modes', 'one')
     whole, kinds = map(int, re.search(r'(\d+) programs ran whole.*; (\d+) kinds', said).groups())
     assert whole >= _SEEDS * 3 // 4 and kinds >= 60
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping
 if TYPE_CHECKING:
     from transpiler.api import memory_optimize, release_memory
     from transpiler.assignment import pack
-    from transpiler.backends.paddle2.calibration import calibrate
+    from transpiler.backends.calibration import calibrate
     from transpiler.errors import (InvalidArgumentError, InvalidProgramError, MemoryBudgetError,
                                    MergedVariableError, TranspilerError, UnknownVariableError,
                                    UnsupportedPaddleError, VerificationError)
@@ -25,7 +25,7 @@ __all__ = [
 
 _HOMES: Mapping[str, str] = MappingProxyType({
     'MemoryReport': 'transpiler.report',
-    'calibrate': 'transpiler.backends.paddle2.calibration',
+    'calibrate': 'transpiler.backends.calibration',
     'memory_optimize': 'transpiler.api',
     'pack': 'transpiler.assignment',
     'release_memory': 'transpiler.api',

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Mapping, Union
 
 from transpiler import arguments
-from transpiler.backends.paddle2.programs import LivePrograms
+from transpiler.backends.installed import is_layer, live_programs
+from transpiler.heap import SETTINGS, give_back, kept_small
 from transpiler.flow import OPTIMIZING, RELEASING, rewrite
+from transpiler.layers import LayerReport, optimize_layer
 from transpiler.planning import PlanOptions
-from transpiler.report import MemoryReport
+from transpiler.report import HeapReport, MemoryReport
 from transpiler.request import Request
 
 
@@ -25,11 +27,16 @@ def memory_optimize(input_program: Any,
                     recompute: Union[str, bool] = 'auto',
                     max_overhead: float = 0.10,
                     budget: Union[None, int, str] = None,
-                    parallel: bool = False) -> MemoryReport:
+                    parallel: bool = False,
+                    heap: bool = True,
+                    segments: Union[str, bool, int] = 'auto') -> Union[MemoryReport, LayerReport]:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
+    Or does that for each program that Paddle makes of a layer on which `paddle.jit.to_static` was called.
+
     Args:
-        input_program: a `paddle.static.Program`, with its backward and optimizer ops already in it.
+        input_program: a `paddle.static.Program` of Paddle 2.6 or 3, with its backward and optimizer ops already in it. Or a
+            `paddle.nn.Layer` that is static or has layers that are, or one static function.
         skip_opt_set: variables (names or Variables) that must keep a memory of their own.
         print_log: print the report.
         level: 1 also reuses smaller storages, which the runtime then reallocates; 0 does not.
@@ -51,9 +58,16 @@ def memory_optimize(input_program: Any,
             not limit it, `recompute` says what may be computed again.
         parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
             where that adds no dependence; so the saving is smaller.
+        heap: what has been freed goes back to the operating system ahead of the next run, by settings of the process (glibc's
+            mallopt) that `report.heap` names; none if it is False, or the environment or another malloc rules.
+        segments: whether a long main block is cut into blocks that run once each, for which the executor keeps nothing per
+            pair of ops: 'auto' where the model says that it pays, True wherever it can be done, or a number of ops each.
+            Only what is fetched, fed or persistable can be asked for by name then.
 
     Returns:
-        What was predicted and done. `changed` is False if nothing lowers the peak.
+        What was predicted and done. `changed` is False if nothing lowers the peak. For a layer a `LayerReport`, to which each
+        program adds what was done when it is made; `release()` takes the layer back. A layer that is optimized already
+        is left as it is, and its report given again.
 
     Raises:
         MemoryBudgetError: no plan fits into the budget.
@@ -61,16 +75,33 @@ def memory_optimize(input_program: Any,
             program is unchanged then.
     """
     arguments.check_flag('print_log', print_log)
+    wanted = arguments.check_flag('heap', heap)
     options = PlanOptions(arguments.check_level(level),
                           arguments.check_flag('skip_grads', skip_grads),
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead),
-                          arguments.check_flag('parallel', parallel))
+                          arguments.check_flag('parallel', parallel),
+                          segments=arguments.segments(segments))
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
-    report = rewrite(LivePrograms(), input_program, request, options, OPTIMIZING).report
+    if is_layer(input_program):
+        return optimize_layer(input_program, request, options, print_log)
+    backend = live_programs(input_program)
+    request = request.in_names(backend, input_program)
+    report = rewrite(backend, input_program, request, options, OPTIMIZING).report
+    report.heap = _keep_heap(backend, input_program, report, wanted)
+    give_back()
     if print_log:
         print(report)
     return report
+
+
+def _keep_heap(backend: Any, program: Any, report: MemoryReport, wanted: bool) -> HeapReport:
+    if not wanted:
+        return HeapReport({}, 'heap=False')
+    keeper = kept_small(max(report.needed_bytes, report.peak_bytes_after))
+    if isinstance(keeper, str):
+        return HeapReport({}, keeper)
+    return HeapReport(dict(SETTINGS), '', backend.keep(program, keeper))
 
 
 def release_memory(input_program: Any,
@@ -85,6 +116,8 @@ def release_memory(input_program: Any,
     Takes, returns and raises what memory_optimize does. Where the executor collects garbage there is nothing to do,
     and `changed` is False.
     """
+    backend = live_programs(input_program)
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
+    request = request.in_names(backend, input_program)
     options = PlanOptions(skip_grads=False)
-    return rewrite(LivePrograms(), input_program, request, options, RELEASING).report
+    return rewrite(backend, input_program, request, options, RELEASING).report

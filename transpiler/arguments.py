@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import re
 import sys
+from dataclasses import replace
 from types import MappingProxyType
 from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple, Union)
 
@@ -95,13 +96,14 @@ def check_level(level: int) -> int:
 
 
 def runtime_of(runtime: str, in_force: Runtime) -> Runtime:
-    """The runtime that `runtime` names; 'auto' is the one in force."""
+    """The runtime that `runtime` names, as far as the one in force can what a plan asks for; 'auto' is the one in force."""
     if not isinstance(runtime, str) or runtime not in ('auto', *RUNTIMES):
         choices = ', '.join(repr(name) for name in ('auto', *RUNTIMES))
         raise InvalidArgumentError(f'runtime is one of {choices}, not {_shown(runtime)}')
     if runtime == 'auto':
         return in_force
-    return RUNTIMES[runtime]
+    named = RUNTIMES[runtime]
+    return replace(named, can=named.can & in_force.can)
 
 
 def recompute_mode(given: Any) -> str:
@@ -161,6 +163,18 @@ def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
         raise InvalidArgumentError(f'{argument} is True or False, not {_shown(given)}')
     return given
+
+
+def segments(given: Any) -> Union[None, bool, int]:
+    """None for 'auto', True, False, or the most ops of a segment."""
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, str) and given == 'auto':
+        return None
+    if isinstance(given, str) or given is None:
+        raise InvalidArgumentError(
+            f"segments is 'auto', True, False or a whole number of ops, not {_shown(given)}")
+    return positive('segments', given)
 
 
 def dim_values(symbols: Iterable[str], batch_size: Rows,

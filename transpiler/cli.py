@@ -176,14 +176,21 @@ def report(source: str, trace: Optional[str], ir: bool, as_json: bool, **hints: 
 @click.option('--fetch', multiple=True, help='Variable to compare, for a program without fetches.')
 @click.option('--batch-size', type=click.IntRange(1), default=1, show_default=True)
 @click.option('--every-setting', is_flag=True, help='OUT under every predictor setting.')
+@click.option(
+    '--requests',
+    type=click.IntRange(0),
+    default=0,
+    help='Serve so many, too: what does the process grow by, with serve-settings and without?')
 @click.option('--json', 'as_json', is_flag=True, help='The figures as JSON on stdout.')
 def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...], batch_size: int,
-          every_setting: bool, as_json: bool) -> None:
+          every_setting: bool, requests: int, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
     with _progress('running both') as advance:
+        from transpiler.backends.installed import check_serves_files
+        check_serves_files()
         from transpiler.serving import checking
         rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting,
-                                advance)
+                                advance, requests)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
@@ -215,6 +222,26 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
     click.echo(printable(f'wrote {output}'), err=True)
 
 
+@main.command('serve-settings')
+@click.argument('source', metavar='MODEL')
+@click.option('--json', 'as_json', is_flag=True, help='The settings as JSON on stdout.')
+def serve_settings(source: str, as_json: bool) -> None:
+    """Name what a process that serves MODEL should set on this machine, so that it stays small."""
+    with _progress('reading'):
+        from transpiler.backends.installed import check_serves_files
+        check_serves_files()
+        from transpiler.serving import settings
+        from transpiler.serving.files import read_program
+        saved = read_program(source)
+        if not saved.for_inference:
+            raise SavedFileError(f'{saved.path} has no fetch operator, so no predictor serves it')
+        found = settings.serve_settings(saved)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        click.echo(settings.text(found), nl=False)
+
+
 @main.command()
 @click.argument('source', metavar='FILE.csv', type=click.Path(dir_okay=False))
 @click.option('-o', '--output', required=True, metavar='OUT.csv')
@@ -236,6 +263,8 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
 def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
     with _progress('planning'):
+        from transpiler.backends.installed import check_serves_files
+        check_serves_files()
         from transpiler.planning import PlanOptions
         from transpiler.request import Request
         from transpiler.serving.files import read_program

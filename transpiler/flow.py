@@ -6,16 +6,18 @@ import contextlib
 import gc
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, Mapping
+from typing import Any, Dict, FrozenSet, Iterator, Mapping, Sequence
 
 from transpiler import arguments
-from transpiler.analysis.leftovers import not_forgotten
+from transpiler.analysis.leftovers import not_forgotten, piled_up
+from transpiler.analysis.segments import Segments
 from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
+from transpiler.heap import give_back
 from transpiler.ir import Graph
 from transpiler.plain import printable
-from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Work, plan,
-                                 simpler_and_simpler)
+from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Work,
+                                 in_segments_or_not, plan, simpler_and_simpler)
 from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 from transpiler.request import Request, check_names
@@ -23,6 +25,7 @@ from transpiler.runtime import Runtime
 from transpiler.verify import verify
 
 _ALREADY = 'The program was rewritten by an earlier call; it is unchanged. Build it again to plan anew.'
+_CLOSED = 'The program is unchanged: {}. Figures leave out what is not known.'
 _NOTHING_HELPS = ('Nothing that can be proved safe lowers the peak on this runtime; the program is '
                   'unchanged.')
 # What Paddle itself computes wrong, and a plan would have mended.
@@ -30,6 +33,11 @@ _STALE = (
     'With collection off, gradients of loops may take what the run before left in {} for their own, and be wrong where trip '
     'counts change from run to run. So they do in Paddle without a rewrite: run it with collection on.'
 )
+# What Paddle itself leaves lying, which no plan mends.
+_PILES_UP = (
+    'With collection off, each run adds to memory, for good, what branches make for which no gradient comes: {}. So it does in '
+    'Paddle without a rewrite: no figure counts more than one run of it, and no budget can be kept. '
+    'Run it with collection on.')
 _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
@@ -93,28 +101,44 @@ def decide(backend: Backend,
     if budget is not None:
         budget -= resting_bytes(imported.graph, dims)
     options = replace(options, budget=budget, cost=backend.cost or options.cost)
-    done = task.done in imported.done
-    proved = _proved(backend, imported, runtime, dims, options,
-                     replace(task, sequences=()) if done else task)
-    said = proved.note or (_ALREADY if done else '' if proved.plan.changed else _NOTHING_HELPS)
-    note = ' '.join(filter(None, (said, _stale(proved.plan, runtime))))
+    closed = _ALREADY if task.done in imported.done else _CLOSED.format(
+        imported.closed) if imported.closed else ''
+    if closed:
+        task, options = replace(task, sequences=()), replace(options, segments=False)
+    give_back()  # reading takes more than the program
+    proved = _proved(backend, imported, runtime, dims, options, task)
+    said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
+    served = request.runtime == 'predictor'  # which runs another operator instead
+    piles = '' if served else _piles_up(proved.plan, runtime)
+    if piles and budget is not None:
+        raise MemoryBudgetError(piles, proved.plan.sure_bytes)
+    note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles)))
     report = build_report(proved.plan, runtime, dims, assumed, time.perf_counter() - started, note)
     return Decision(proved.plan, dims, report, proved.written)
 
 
 def _stale(chosen: Plan, runtime: Runtime) -> str:
-    names = [] if runtime.collects else not_forgotten(chosen.graph)
+    return '' if runtime.collects else _said_of(_STALE, not_forgotten(chosen.graph))
+
+
+def _piles_up(chosen: Plan, runtime: Runtime) -> str:
+    return '' if runtime.collects else _said_of(_PILES_UP, piled_up(chosen.graph))
+
+
+def _said_of(what: str, names: Sequence[str]) -> str:
+    """`what`, with the first of `names` in it; nothing if there are none."""
     shown = ', '.join(map(repr, names[:_NAMED])) + (' and others' if len(names) > _NAMED else '')
-    return _STALE.format(printable(shown)) if names else ''
+    return what.format(printable(shown)) if names else ''
 
 
 def write_proved(backend: Backend,
                  imported: Imported,
                  graph: Graph,
                  held: FrozenSet[int] = frozenset(),
-                 done: str = '') -> Any:
+                 done: str = '',
+                 segments: Segments = ()) -> Any:
     """What `backend` writes of `graph`; raises VerificationError if that is not proved equal to what was read."""
-    written = backend.write(imported, graph, held, done)
+    written = backend.write(imported, graph, held, done, *([segments] if segments else []))
     prove(backend, imported, written)
     return written
 
@@ -122,6 +146,7 @@ def write_proved(backend: Backend,
 def prove(backend: Backend, imported: Imported, written: Any) -> None:
     """Raises VerificationError unless what was written, read again, is proved equal to what was read."""
     again, origins = backend.reread(imported, written)
+    give_back()  # so does reading it again
     verify(imported.graph, again, origins)
 
 
@@ -129,7 +154,7 @@ def prove(backend: Backend, imported: Imported, written: Any) -> None:
 class _Proved:
     plan: Plan
     written: Any
-    note: str
+    note: str = ''
 
 
 def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mapping[str, int],
@@ -144,18 +169,33 @@ def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mappin
             if grows is None:
                 raise
             return replace(grows, note=_GROWS_ANYWAY)
-        if not decided.changed:
-            return _Proved(decided, None, note)
         try:
-            written = write_proved(backend, imported, decided.graph, decided.held, task.done)
+            done = _in_segments_or_whole(backend, imported, runtime, dims, options, task, decided)
         except VerificationError as error:
             note = f'A better plan was dropped, because it could not be proved equal: {error}.'
             continue
-        done = _Proved(decided, written, note)
-        if not decided.grows_elsewhere():
+        done = replace(done, note=note)
+        if not (decided.changed and
+                work.grows_elsewhere(decided.graph, imported.graph, runtime, dims)):
             return done
         grows, note = grows or done, _GROWS
     raise AssertionError('the last plan tried changes nothing')
+
+
+def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime,
+                          dims: Mapping[str, int], options: PlanOptions, task: Task,
+                          decided: Plan) -> _Proved:
+    """`decided`, in segments where that pays and is proved equal; raises VerificationError if the whole is not."""
+    cut = in_segments_or_not(decided, runtime, dims, options)
+    if cut.segments:
+        try:
+            return _Proved(
+                cut, write_proved(backend, imported, cut.graph, cut.held, task.done, cut.segments))
+        except VerificationError as error:
+            cut = replace(decided, unsegmented=f'that could not be proved equal: {error}')
+    if not decided.changed:
+        return _Proved(cut, None)
+    return _Proved(cut, write_proved(backend, imported, cut.graph, cut.held, task.done))
 
 
 @contextlib.contextmanager

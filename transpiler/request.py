@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
 from transpiler import arguments
-from transpiler.backends.base import Declared
+from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
 
@@ -25,6 +25,12 @@ class Request:
     trip_count: Union[None, int, Mapping[int, int]] = None
     runtime: str = 'auto'
     budget: Union[None, int, str] = None
+
+    def in_names(self, backend: LiveBackend, program: Any) -> Request:
+        """The same, with names in place of values of `program`."""
+        return replace(self,
+                       fetch_list=backend.named(program, 'fetch_list', self.fetch_list),
+                       skip_opt_set=backend.named(program, 'skip_opt_set', self.skip_opt_set))
 
     def names(self) -> Tuple[FrozenSet[str], FrozenSet[str]]:
         """Names to fetch and names to skip; raises InvalidArgumentError for what is no name."""

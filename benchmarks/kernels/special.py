@@ -140,6 +140,15 @@ def _and_out(times: int, more: str) -> str:
     return f'{times}*Out + {more}' if times else more
 
 
+def _summed_as_another_type() -> Dict[str, Tuple[Case, ...]]:
+    """What is summed up in another type is converted before it, and its gradient after it."""
+    return {
+        'reduce_sum': (Case(('alike X Out',), '0'), Case((), '#X*Out.item')),
+        'reduce_sum_grad': (Case(('alike X@GRAD Out@GRAD',), '0'), Case((),
+                                                                        '#X@GRAD*Out@GRAD.item')),
+    }
+
+
 def _bounds() -> Dict[str, Tuple[Case, ...]]:
     """What depends on values of attributes or of tensors, and what takes the search long."""
     return {
@@ -159,5 +168,6 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_sampling(),
     **_laid_out(),
     **_recurrent(),
+    **_summed_as_another_type(),
     **_bounds()
 })

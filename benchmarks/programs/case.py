@@ -45,7 +45,7 @@ class Case:
     main: static.Program
     startup: static.Program
     feed: Callable[[int], Feed]
-    fetch: Tuple[str, ...]
+    fetch: Tuple[Any, ...]  # names, or values of Paddle 3, which have none
     batch_size: Rows
     trip_count: Optional[TripCount]
     training: bool
@@ -138,10 +138,14 @@ class Draft:
         return Case(main=main or self.main,
                     startup=self.startup,
                     feed=feed,
-                    fetch=tuple(variable.name for variable in fetched),
+                    fetch=tuple(_fetchable(variable) for variable in fetched),
                     batch_size=self.batch_size,
                     trip_count=self.trip_count,
                     training=training)
+
+
+def _fetchable(variable: Any) -> Any:
+    return variable if paddle.framework.in_pir_mode() else variable.name
 
 
 @contextlib.contextmanager

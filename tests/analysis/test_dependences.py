@@ -61,6 +61,16 @@ def test_ordered_ops_keep_their_order_and_no_more(fact: str) -> None:
     assert edges(draft.graph) == {(0, 2)}
 
 
+def test_nothing_moves_across_a_boundary() -> None:
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')  # 0
+    draft.op('fill', '', 'b')  # 1
+    draft.op('boundary', '', 'c', boundary=True)  # 2
+    draft.op('op', 'a', 'd')  # 3
+    assert edges(draft.graph) == {(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)}
+
+
 def test_nothing_moves_across_an_unknown_op() -> None:
     draft = Draft()
     draft.values('a b c')

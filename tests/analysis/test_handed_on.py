@@ -11,11 +11,11 @@ from tests.graphs import Draft
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.reloads import reloads
-from transpiler.backends.paddle2.operators import by_name
+from transpiler.backends.operators import by_name
 from transpiler.errors import VerificationError
 from transpiler.ir import RELEASE, Graph, RegionKind, Size, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.emptied_arrays import empty_arrays
+from transpiler.passes.releases.emptied_arrays import empty_arrays
 from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 

@@ -69,7 +69,7 @@ def test_scalars_stay_alone_and_small_rows_of_an_open_batch_do_not() -> None:
     assert 'a' not in reasons(plain(rows=Size.dim('N')))
 
 
-@pytest.mark.parametrize('facts', [{'known': False}, {'side_effect': True}, {'collective': True}])
+@pytest.mark.parametrize('facts', [{'known': False}, {'side_effect': True}, {'asynchronous': True}])
 def test_all_that_an_opaque_operator_names_stays_alone(facts: Dict[str, bool]) -> None:
     draft = plain()
     draft.value('c')

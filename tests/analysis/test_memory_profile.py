@@ -11,12 +11,12 @@ from tests.orders import problem_of, random_order, reordered, straight_graph
 from tests.analysis.test_alternatives import branches
 from transpiler.analysis.memory_profile import taken_over, turnover
 from transpiler.analysis.timeline import Timeline
-from transpiler.passes.orders.problem import Problem
+from transpiler.passes.orders.order_problem import OrderProblem
 from transpiler.passes.orders.simulator import Simulator, bytes_at_start, profile
 from transpiler.runtime import COLLECTING
 
 
-def a_problem(seed: int) -> Problem:
+def a_problem(seed: int) -> OrderProblem:
     """Random cells, some there from the start or to the end, and pairs of which several meet in one cell."""
     dice = random.Random(seed)
     cells, ops = dice.randint(1, 8), dice.randint(1, 12)
@@ -37,10 +37,10 @@ def a_problem(seed: int) -> Problem:
     if not seed % 2:
         pairs = [tuple((a, b) for a, b in row if sizes[a] == sizes[b]) for row in pairs]
     amounts = [[dice.choice((0, 0, 7)) for _ in range(ops)] for _ in range(3)]
-    return Problem([[] for _ in range(ops)], touches, sizes, *ends, pairs, *amounts)
+    return OrderProblem([[] for _ in range(ops)], touches, sizes, *ends, pairs, *amounts)
 
 
-def count_by_hand(problem: Problem) -> List[int]:
+def count_by_hand(problem: OrderProblem) -> List[int]:
     """Each moment as the set of the buffers that exist."""
     buffer = {c: c for c, there in enumerate(problem.from_start) if there}
     outside, found = 0, []

@@ -60,6 +60,23 @@ def test_an_operand_that_is_read_again_is_not_given_away() -> None:
     assert profile(draft, COLLECTING) == [1, 2, 2]
 
 
+def test_a_result_that_is_released_later_gets_no_buffer_by_itself() -> None:
+    draft = chain(in_place=((0, 0),))
+    draft.op(RELEASE, '', 'c', side_effect=True)
+    assert profile(draft, COLLECTING) == [1, 1, 2, 2, 2]
+
+
+def test_a_result_that_shares_its_operands_buffer_adds_nothing() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')
+    draft.op('detach', 'a', 'b', aliases=True)
+    draft.op('op', 'a', 'c')
+    draft.op('op', 'b', '')
+    assert profile(draft, COLLECTING) == [1, 1, 2, 1]
+    assert profile(draft, RETAINING) == [2, 2, 2, 2]
+
+
 def test_an_operand_named_twice_is_not_given_away() -> None:
     draft = Draft()
     draft.values('a b')

@@ -16,7 +16,9 @@ from tests.graphs import Draft
 from tests.harness import Case, Mode, measure_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
-from transpiler.analysis.workspace import unknown_workspaces
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import points_with_workspaces, unknown_workspaces
+from transpiler.runtime import COLLECTING
 
 ROWS = 48
 
@@ -149,3 +151,19 @@ def test_kernels_that_nobody_measured_are_named() -> None:
     strange = draft.op('strange', 'b', 'a')
     strange.workspace = None
     assert unknown_workspaces(draft.graph) == ['strange']
+
+
+def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
+    """Of what a kernel with a layout of its own wrote another makes a copy, once, when it reads it first. What that kernel read,
+    and others wrote, is held under another name."""
+    draft = Draft()
+    draft.values('a b c d e')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b', converts=True)
+    draft.op('op', 'b', 'c')
+    draft.op('op', 'b', 'd')
+    draft.op('op', 'd', 'e')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    found = points_with_workspaces(draft.graph, timeline)
+    live = [point.bytes for point in timeline.points]
+    assert [point.bytes - before for point, before in zip(found, live)] == [0, 0, 8192, 8192, 8192]

@@ -8,7 +8,8 @@ import pytest
 from tests.assignment.checker import check_storages, smallest_assignment
 from tests.assignment.generate import random_problem
 from transpiler.assignment import Sharing, assign, sharing_bound
-from transpiler.assignment.exact import (_solve_by_classes, _solve_by_leaders, branch_and_bound)
+from transpiler.assignment.exact_sharing import (_solve_by_classes, _solve_by_leaders,
+                                                 branch_and_bound)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.assignment.checker import alive_together, check_storages, partitions
 from transpiler.assignment import Fits, Sharing, assign, strategies
-from transpiler.assignment.exact import _solve_by_leaders
+from transpiler.assignment.exact_sharing import _solve_by_leaders
 from transpiler.ir import Size
 
 N, T = Size.dim('N'), Size.dim('T')

@@ -17,10 +17,10 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.emptied_arrays import empty_arrays
-from transpiler.passes.in_time import from_before
+from transpiler.passes.releases.emptied_arrays import empty_arrays
+from transpiler.passes.releases.in_time import from_before
 from transpiler.passes.loop_copies import drop_invariant_copies
-from transpiler.passes.prompt import hand_on_or_release
+from transpiler.passes.releases.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.planning import PlanOptions, plan
 from transpiler.runtime import COLLECTING

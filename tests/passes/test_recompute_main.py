@@ -13,11 +13,11 @@ from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.planning.fitting import Fitter
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
-from transpiler.passes.remat import exact
+from transpiler.passes.remat import exact_remat
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.evict import Eviction, evict
 from transpiler.passes.remat.ladder import Rung, front, ladder, proved
-from transpiler.passes.remat.problem import RematProblem, remat_problem
+from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import least_peak, profile, untouched
 from transpiler.passes.remat.turns import Turns
@@ -101,7 +101,7 @@ def test_a_chain_is_segmented_to_the_square_root_by_one_more_forward() -> None:
 def test_small_plans_are_proved_and_greedy_ones_are_close(length: int) -> None:
     problem = _problem(_chain(length))
     for rung in ladder(_chain(length), problem)[1:]:
-        best = exact.cheapest(problem, rung.peak)
+        best = exact_remat.cheapest(problem, rung.peak)
         assert best is not None and best.seconds <= rung.seconds
         assert rung.plan.clones <= 1.3 * best.clones + 1
         assert least_seconds(problem, rung.peak) <= best.seconds * (1 + 1e-6)
@@ -109,7 +109,7 @@ def test_small_plans_are_proved_and_greedy_ones_are_close(length: int) -> None:
 
 def test_below_the_least_peak_nothing_is_found() -> None:
     problem = _problem(_chain(4))
-    assert exact.cheapest(problem, least_peak(problem) - 1) is None
+    assert exact_remat.cheapest(problem, least_peak(problem) - 1) is None
     assert evict(problem, Eviction(0, hopeless=least_peak(problem))) is None
 
 

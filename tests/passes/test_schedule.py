@@ -16,9 +16,9 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.hold import regions_to_hold
-from transpiler.passes.orders.exact import improve_windows, optimal_order
+from transpiler.passes.orders.exact_order import improve_windows, optimal_order
 from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
-from transpiler.passes.orders.problem import region_problem
+from transpiler.passes.orders.order_problem import region_problem
 from transpiler.passes.orders.simulator import peak_bytes, profile
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import live_ranges, storage_bytes

@@ -19,8 +19,9 @@ from transpiler import memory_optimize
 from transpiler.ir import Graph
 from transpiler.passes.orders.heuristics import update_chains, updates_early
 
-WIDTH, DEPTH, ROWS = 128, 4, 4
+WIDTH, DEPTH, ROWS = 1536, 2, 4
 TERM = 4 * WIDTH * WIDTH  # bytes of what one weight's decay makes
+BESIDE = 4 * ROWS * WIDTH + 4 * WIDTH // 16  # an activation, and the numbers of a part's rows
 ORDERED = Mode(order='sequential')
 
 
@@ -91,7 +92,7 @@ def net(name: str, chained: bool = True) -> Case:
     return Case(main, startup, random_feed(x=floats(ROWS, WIDTH)), [loss.name])
 
 
-def resnet18(weight_decay: Optional[float] = 1e-4) -> Case:
+def resnet18(weight_decay: Any = 1e-4) -> Case:
     with new_programs() as (main, startup):
         image, label = data('image', 4, 3, 32, 32), data('label', 4, 1, dtype='int64')
         scores = paddle.vision.models.resnet18(num_classes=10)(image)
@@ -101,24 +102,35 @@ def resnet18(weight_decay: Optional[float] = 1e-4) -> Case:
     return Case(main, startup, feed, [loss.name])
 
 
-LARGEST = 4 * 512 * 512 * 9  # bytes of the largest weight of ResNet-18
-
-
 @pytest.mark.parametrize('name', UPDATES)
-def test_a_chain_needs_one_term_more_than_the_bare_update_and_gives_the_same_bytes(
-        name: str) -> None:
+def test_a_chain_needs_no_more_than_the_bare_update_and_gives_the_same_bytes(name: str) -> None:
+    """But for a sixteenth of the term and what goes with it, and that Paddle's kernel clips by the norm into a tensor of its own."""
     bare = net(name, chained=False)
-    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after * 1.05
-    report = check(lambda: net(name), modes=WITHOUT_INPLACE, steps=3)
+    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after + TERM // 16 + BESIDE
+    report = check(lambda: net(name), modes=WITHOUT_INPLACE, steps=2)
     assert report.peak_bytes_before > DEPTH * TERM
-    assert report.peak_bytes_after <= limit + TERM
+    assert report.peak_bytes_after <= limit + ('by norm' in name) * TERM
 
 
-def test_resnet18_with_weight_decay_peaks_as_predicted_one_term_above_the_bare_one() -> None:
-    bare, decayed = resnet18(None), resnet18()
-    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after
+def resnet18_bare() -> Case:
+    return resnet18(None)
+
+
+def resnet18_l1() -> Case:
+    return resnet18(_l1())
+
+
+@pytest.mark.parametrize('decayed', (resnet18, resnet18_l1))
+def test_resnet18_with_weight_decay_needs_no_more_than_the_bare_one(
+        decayed: Callable[[], Case]) -> None:
+    limit, peak = (memory_optimize(case.main, fetch_list=case.fetch).peak_bytes_after
+                   for case in (resnet18_bare(), decayed()))
+    assert peak <= limit * 1.05
+
+
+def test_resnet18_with_weight_decay_peaks_as_predicted() -> None:
+    decayed = resnet18()
     report = memory_optimize(decayed.main, fetch_list=decayed.fetch)
-    assert report.peak_bytes_after <= limit * 1.05 + LARGEST
     measured = measure_peak(f'{__name__}:resnet18', True, mode=ORDERED, steps=2).above_resting()
     assert abs(measured - report.needed_bytes) <= 0.03 * measured
 

@@ -11,12 +11,15 @@ import pytest
 
 from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interfering, live_after,
                           same_region_pairs, traces, trained_loop)
+from transpiler.analysis.kept import kept_bytes
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir.boundary import divide
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.reuse import reuse_storages
-from transpiler.runtime import RETAINING
+from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.verify import verify
 
 SEEDS = range(80)
@@ -487,3 +490,48 @@ def test_a_body_value_may_not_take_the_storage_of_what_the_loop_carries() -> Non
     body = draft.graph.regions[1].id
     for name in ('early', 'kept', 'late'):
         assert not accepted(draft.graph, merged(draft.graph, draft.id('h'), draft.id(name, body)))
+
+
+# ---------------------------------------------------------------------------------------------------
+# Programs in two parts
+
+
+def two_parts() -> Draft:
+    """A chain of three, of which the second part reads all."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('a b c g d e', fetched=False)
+    for read, write in (('x', 'a'), ('a', 'b'), ('b', 'c')):
+        draft.op('exp', read, write)
+    draft.op('boundary', '', 'g', boundary=True)
+    draft.op('sum', 'g c b', 'd')
+    draft.op('sum', 'd a', 'e')
+    divide(draft.graph, frozenset({'e'}))
+    return draft
+
+
+@pytest.mark.parametrize('moved, behind', [(2, 3), (0, 4), (4, 0), (4, 2)])
+def test_an_op_on_the_other_side_of_a_boundary_is_rejected(moved: int, behind: int) -> None:
+    old = two_parts().graph
+    old.ops[4].operands = old.ops[2].operands = ()  # the order of reads allows it
+    new = old.copy()
+    new.regions[0].ops.remove(moved)
+    new.regions[0].ops.insert(behind, moved)
+    assert not accepted(old, new)
+
+
+def test_clones_stand_behind_a_boundary_and_less_crosses_it() -> None:
+    old = two_parts().graph
+    done = plan(old, COLLECTING, {}, PlanOptions(recompute='max'))
+    parts = [op.facts.boundary for op in done.graph.region_ops(0)]
+    clones = [
+        at for at, op in enumerate(done.graph.region_ops(0)) if op.origin not in (None, op.id)
+    ]
+    assert clones and min(clones) > parts.index(True)
+    origins = {op.id: op.origin for op in done.graph.walk() if op.origin is not None}
+    assert accepted(old, done.graph, origins)
+    crossing = [
+        set(kept_bytes(graph, each))
+        for graph, each in ((old, done.before), (done.graph, done.after))
+    ]
+    assert crossing[1] < crossing[0]

@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Tuple
 
 from tests.wild.seen import NAMES
 from tests.wild.trial import MODES, Verdict, trial, trial_of_seen, warm_up
@@ -15,7 +15,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m tests.wild', description=__doc__)
     parser.add_argument('--seeds',
                         default='0..300',
-                        help='A..B: from A to before B; or A,B,C (default: %(default)s)')
+                        help='A..B: from A to before B; or A,B:MODE,C (default: %(default)s)')
     parser.add_argument(
         '--modes',
         default=','.join(MODES),
@@ -38,10 +38,15 @@ def chosen_modes(seed: int, modes: str) -> List[str]:
     return [names[seed % len(names)]] if modes == 'one' else modes.split(',')
 
 
-def _seeds(text: str) -> Sequence[int]:
+def _seeds(text: str, modes: str) -> Iterator[Tuple[int, List[str]]]:
+    """Seeds, and in which modes they are to run."""
     if '..' in text:
-        return range(*map(int, text.split('..')))
-    return [int(seed) for seed in text.split(',')]
+        yield from (
+            (seed, chosen_modes(seed, modes)) for seed in range(*map(int, text.split('..'))))
+        return
+    for each in text.split(','):
+        seed, _, mode = each.partition(':')
+        yield int(seed), [mode] if mode else chosen_modes(int(seed), modes)
 
 
 def _verdicts(told: argparse.Namespace) -> Iterator[Verdict]:
@@ -49,9 +54,8 @@ def _verdicts(told: argparse.Namespace) -> Iterator[Verdict]:
         if told.seen:
             yield from pool.map(trial_of_seen, NAMES)
             return
-        yield from pool.map(
-            lambda seed: trial(seed, chosen_modes(seed, told.modes), told.values_alone),
-            _seeds(told.seeds))
+        yield from pool.map(lambda chosen: trial(*chosen, told.values_alone),
+                            _seeds(told.seeds, told.modes))
 
 
 def main() -> int:

@@ -70,9 +70,12 @@ def loop(layers: Layers, inner: Catalogue) -> Variable:
             own.add(inner[name](own))
         return [paddle.increment(i), own.values[-1] + value * 0.5]
 
-    return paddle.static.nn.while_loop(lambda i, _: i < limit,
-                                       body, [index, state],
-                                       is_test=not layers.training)[1]
+    found = paddle.static.nn.while_loop(lambda i, _: i < limit,
+                                        body, [index, state],
+                                        is_test=not layers.training)[1]
+    made = next(op for op in reversed(found.block.ops) if op.type == 'while')
+    layers.trips[made.attr('sub_block').id] = trips
+    return found
 
 
 BLOCKS = (branches, branches_with_weights, switch, loop)

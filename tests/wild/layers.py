@@ -17,7 +17,7 @@ Variable = Any
 class Layers:
     """The values, all float32 [rows, width], that a block has so far, and what choices are drawn from.
 
-    `width` is a multiple of 16, so that rows can be seen as small images.
+    `width` is a multiple of 16, so that rows can be seen as small images. `trips` are those of each loop, by its block.
     """
 
     rng: random.Random
@@ -26,6 +26,7 @@ class Layers:
     values: List[Variable]
     tables: Dict[str, Variable] = field(default_factory=dict)
     nested: bool = False
+    trips: Dict[int, int] = field(default_factory=dict)
 
     def x(self) -> Variable:
         """One of the values, a late one more often than an early one."""

@@ -12,7 +12,7 @@ from tests.harness import Case, new_programs
 from tests.scenarios.common import data
 from tests.wild.blocks import BLOCKS
 from tests.wild.layers import Layers, Variable
-from tests.wild.recipes import CATALOGUE, TRIPS, Recipe
+from tests.wild.recipes import CATALOGUE, Recipe
 
 _UNREAD = {
     'image': ((3, 6, 6), 'float32'),
@@ -45,7 +45,7 @@ def build(recipe: Recipe) -> Built:
     told = {
         'skip_opt_set': set(rng.sample(names, min(recipe.skips, len(names)))),
         'batch_size': max(recipe.rows),
-        'trip_count': TRIPS,
+        'trip_count': layers.trips,
     }
     case = Case(main, startup, _feed(recipe), list(dict.fromkeys(fetch)))
     return Built(case, {**recipe.options, **told})

@@ -21,7 +21,6 @@ CLIPS = (None, None, 'value', 'norm', 'global_norm')
 DECAYS = (None, None, 'l1', 'l2')
 SCALING = (None, None, None, 'loss_scaling', 'bf16')
 UNREAD = ('image', 'sequence', 'double', 'flag')
-TRIPS = 4  # the most that a loop makes
 
 
 @dataclass(frozen=True)

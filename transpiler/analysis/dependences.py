@@ -39,7 +39,7 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
       the shape alone is a read: the writer after it may change the shape;
     - an op with regions reads and writes what its nested ops read and write outside them;
     - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
-    - nothing moves across an op whose rules are unknown;
+    - nothing moves across an op whose rules are unknown, or which cuts the program in two;
     - the op of a gradient region stays behind the op of its forward region, and counts as writing what that writes
       outside: what the loop left there is the last trip's, and no other trip's gradient may take it for its own.
     """
@@ -83,17 +83,17 @@ class _Hazards:
     def before(self, ops: List[Op]) -> List[List[int]]:
         found: List[List[int]] = []
         index = {op.id: i for i, op in enumerate(ops)}
-        last_ordered = last_unknown = -1
+        last_ordered = last_stop = -1
         for i, op in enumerate(ops):
             earlier = self._by_storage(i, op)
             earlier.update(self._forward_ops(op, index))
             if self._accesses.is_ordered(op):
                 earlier.add(last_ordered)
                 last_ordered = i
-            earlier.add(last_unknown)
-            if not op.facts.known:
-                earlier.update(range(last_unknown + 1, i))
-                last_unknown = i
+            earlier.add(last_stop)
+            if op.facts.stops:
+                earlier.update(range(last_stop + 1, i))
+                last_stop = i
             earlier.discard(-1)
             found.append(sorted(earlier))
         return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, FrozenSet, Iterator, Optional
+from typing import Callable, FrozenSet, Iterator, Optional, Set, Tuple
 
 from transpiler.analysis.memory_profile import Pair
-from transpiler.ir import HANDS_ON, Graph, Op, Size, ValueKind
+from transpiler.ir import FORGET, HANDS_ON, RELEASE, Graph, Op, Size, ValueKind
 
 
 class InPlace:
@@ -23,13 +23,13 @@ class InPlace:
         self._graph = graph
         self._sharing = sharing
         self._size_of = size_of
-        self._aliased = _aliased_storages(graph)
+        self._given, self._taken = _handed_on_by_name(graph)
 
     def pairs(self, op: Op) -> Iterator[Pair]:
         """(storage of an operand, storage of a result) that share one buffer at `op`, if the operand is used for the last
         time there and the result for the first."""
         storage = lambda v: self._graph.values[v].storage
-        if op.kind in HANDS_ON:
+        if hands_on(op):
             yield from ((storage(a), storage(b)) for a, b in zip(op.operands, op.results))
         elif op.facts.in_place and (self._sharing is None or op.region in self._sharing):
             for i, j in op.facts.in_place:
@@ -42,15 +42,28 @@ class InPlace:
     def _may_share(self, source: int, target: int) -> bool:
         size = self._size_of(source)
         return (source != target and size is not None and self._size_of(target) == size and
+                source not in self._given and target not in self._taken and
                 self._graph.values[target].kind is ValueKind.DENSE and
                 not self._protected(source) and not self._protected(target))
 
     def _protected(self, storage: int) -> bool:
         value = self._graph.values[storage]
-        return value.fed or value.fetched or value.persistable or storage in self._aliased
+        return value.fed or value.fetched or value.persistable
 
 
-def _aliased_storages(graph: Graph) -> FrozenSet[int]:
-    """Storages that an op of the program itself puts under two names: the executor leaves them alone."""
-    named = (v for op in graph.ops if op.facts.aliases for v in op.operands + op.results)
-    return frozenset(graph.values[v].storage for v in named if v >= 0)
+def hands_on(op: Op) -> bool:
+    """Whether the results of `op` have the buffers of its operands, whoever uses these later."""
+    return op.kind in HANDS_ON or op.facts.aliases
+
+
+def _handed_on_by_name(graph: Graph) -> Tuple[FrozenSet[int], FrozenSet[int]]:
+    """Storages whose buffers an op gives to others, and those to which one does, or takes theirs away: the runtime does not
+    do the one, or the other, with them by itself."""
+    given: Set[int] = set()
+    taken: Set[int] = set()
+    for op in graph.walk():
+        if hands_on(op):
+            given.update(graph.values[v].storage for v in op.reads())
+        if hands_on(op) or op.kind in (RELEASE, FORGET):
+            taken.update(graph.values[v].storage for v in op.writes())
+    return frozenset(given), frozenset(taken)

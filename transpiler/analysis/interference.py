@@ -138,7 +138,7 @@ def _opaque(graph: Graph) -> Set[int]:
     found: Set[int] = set()
     for op in graph.ops:
         inside_opaque = any(graph.regions[r].kind is RegionKind.OPAQUE for r in op.regions)
-        if not op.facts.known or inside_opaque or op.facts.side_effect or op.facts.collective:
+        if not op.facts.known or inside_opaque or op.facts.side_effect or op.facts.asynchronous:
             found.update(op.reads() + op.writes())
         if inside_opaque:
             for inner in graph.inside(op):

@@ -33,6 +33,24 @@ def not_forgotten(graph: Graph) -> List[str]:
     return sorted({graph.values[v].name for v in left - emptied})
 
 
+def piled_up(graph: Graph) -> List[str]:
+    """Names of what each run leaves in a new scope that nobody takes away, sorted: of branches in the main block, and in such
+    branches, that keep their scopes for a gradient that is not there. Where the runtime frees dead variables, it is empty."""
+    with_gradient = {region.forward for region in graph.regions}
+    kept: Set[int] = set()
+    for region in graph.regions:  # each comes after the one around it
+        if (region.kind is RegionKind.BRANCH and region.keeps_scopes and
+                region.id not in with_gradient and graph.ops[region.op].region in kept | {0}):
+            kept.add(region.id)
+    writes = {v for region in kept for op in graph.region_ops(region) for v in op.writes()}
+    released = {
+        graph.values[v].storage for region in kept for op in graph.region_ops(region)
+        if op.kind == RELEASE for v in op.writes()
+    }
+    left = (graph.values[v] for v in writes)
+    return sorted({v.name for v in left if v.region in kept and v.storage not in released})
+
+
 def _is_gradient(graph: Graph, op: Op) -> bool:
     if not op.regions:
         return False

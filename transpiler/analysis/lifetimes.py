@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.arrays import array_parts
-from transpiler.analysis.in_place import InPlace
+from transpiler.analysis.in_place import InPlace, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
-from transpiler.ir import HANDS_ON, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.runtime import Runtime
 
 
@@ -176,9 +176,14 @@ class Lifetimes:
         return lifetimes[storage]
 
     def _copy_in(self, region: int, inner: int) -> None:
-        """A copy made at the start of each trip; only one that is read counts for the bound."""
+        """A copy made at the start of each trip; only one that is read counts for the bound. Of what is linked in, there is a
+        copy only for the gradient."""
         storage = self._graph.values[inner].storage
         is_read = storage in self.by_region[region]
+        if self._graph.regions[region].links:
+            if is_read and not self.by_region[region][storage].kept:
+                del self.by_region[region][storage]
+            return
         if self.runtime.by_data and not is_read:
             return
         lifetime = self._at(region, storage, 0)
@@ -202,7 +207,7 @@ class Lifetimes:
         for region in regions:
             root: Dict[int, int] = {}
             for op in map(self._graph.ops.__getitem__, region.ops):
-                if not op.facts.in_place and op.kind not in HANDS_ON:
+                if not op.facts.in_place and not hands_on(op):
                     continue
                 pairs = tuple(self.in_place.pairs(op))
                 if pairs:
@@ -210,7 +215,7 @@ class Lifetimes:
 
     def _share_at(self, op: Op, pairs: Sequence[Pair], lifetimes: RegionLifetimes,
                   root: Dict[int, int]) -> None:
-        at, anyway = self.position[op.id], op.kind in HANDS_ON
+        at, anyway = self.position[op.id], hands_on(op)
         owners = {source: lifetimes.get(_root(root, source)) for source, _ in pairs}
         dying = {s for s, owner in owners.items() if owner and (anyway or _ends(owner, s, at))}
         born = {

@@ -72,8 +72,9 @@ class _Changes:
 
     def apply(self, at: int, live: Fullest) -> None:
         live.total += self._always[at]
-        for place, amount in self._chosen.get(at, ()):
-            live.add(place, amount)
+        if at in self._chosen:
+            for place, amount in self._chosen[at]:
+                live.add(place, amount)
 
 
 class _Entry(NamedTuple):
@@ -214,10 +215,8 @@ class Timeline:
         return regions[0] if is_one and self._alternatives is not None else None
 
     def _while_running(self, op: Op, live: Fullest) -> int:
-        """Bytes that exist while `op` runs where `live` bytes live. A gradient whose branch was not taken hands out zeros,
+        """Bytes that exist while `op` runs regions where `live` bytes live. A gradient whose branch was not taken hands out zeros,
         which were not made before."""
-        if not op.regions:
-            return live.total
         branch = self._gradient_branch(op)
         if branch is None:
             return live.total + self.while_handing_out(op)
@@ -255,6 +254,10 @@ class Timeline:
         live = Fullest(base)
         for at, op in enumerate(self._graph.region_ops(region.id)):
             before.apply(at, live)
+            if not op.regions:
+                yield Point(op.id, live.total)
+                after.apply(at, live)
+                continue
             yield Point(op.id, self._while_running(op, live))
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 found = live.given(self._place(inner)) + self.around_a_trip(inner)
@@ -299,10 +302,11 @@ class Timeline:
         for region in map(self._graph.regions.__getitem__, op.regions):
             if region.kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
                 moved = self._moved_out_of(region)
-                inner = {self._graph.values[v].storage for v, _ in region.results if v not in moved}
-                for storage, lifetime in self.lifetimes.by_region[region.id].items():
-                    if storage in inner:
-                        yield Resident(storage, lifetime.size, ONE)
+                made = self.lifetimes.by_region[region.id]
+                inner = (self._graph.values[v].storage for v, _ in region.results if v not in moved)
+                for storage in dict.fromkeys(inner):
+                    if storage in made:
+                        yield Resident(storage, made[storage].size, ONE)
 
     def _moved_out_of(self, region: Region) -> FrozenSet[int]:
         """Values of `region` whose buffers its ops hand to the variables outside that get what they hold."""
@@ -312,14 +316,10 @@ class Timeline:
 
     def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
         """Where the gradients of all trips are added up: made at the end of the first trip."""
-        around = self._graph.ops[gradient.op].region
-        outer = {self._graph.values[v].storage for _, v in gradient.results}
+        around = self.lifetimes.by_region[self._graph.ops[gradient.op].region]
         at = self.lifetimes.position[gradient.op]
-        return {
-            storage: lifetime
-            for storage, lifetime in self.lifetimes.by_region[around].items()
-            if storage in outer and lifetime.first == at
-        }
+        outer = (self._graph.values[v].storage for _, v in gradient.results)
+        return {s: around[s] for s in outer if s in around and around[s].first == at}
 
     def _waits_for_sums(self, region: Region) -> bool:
         """Whether the trips of a loop and its gradient run in one region, which then has what the loop left."""
@@ -505,22 +505,20 @@ class Timeline:
     def _fullest_kept(self, region: int) -> List[Union[Lifetime, _Left]]:
         """What the fullest trip of `region` leaves behind."""
         facts = self._graph.regions[region]
-        found: List[Tuple[Optional[Place], Union[Lifetime, _Left]]] = [
-            (self._place_of(facts, lifetime), lifetime)
-            for lifetime in self.lifetimes.by_region[region].values()
-            if lifetime.kept
-        ]
-        found += [
-            (self._place_left(facts, left), left) for left in self._scopes_left_for_good(region)
-        ]
+        scopes = (
+            (self._place_left(facts, left), left) for left in self._scopes_left_for_good(region))
+        found: List[Tuple[Optional[Place], Union[Lifetime, _Left]]]
+        found = [*self._kept_storages(facts), *scopes]
         return fullest(found, lambda each: self.evaluate(each.size))
 
     def _own_kept(self, region: Region) -> List[Lifetime]:
         """What the fullest trip of `region` leaves behind, but for the scopes inside it."""
-        found = [(self._place_of(region, lifetime), lifetime)
-                 for lifetime in self.lifetimes.by_region[region.id].values()
-                 if lifetime.kept]
-        return fullest(found, lambda each: self.evaluate(each.size))
+        return fullest(self._kept_storages(region), lambda each: self.evaluate(each.size))
+
+    def _kept_storages(self, region: Region) -> Iterator[Tuple[Optional[Place], Lifetime]]:
+        return ((self._place_of(region, lifetime), lifetime)
+                for lifetime in self.lifetimes.by_region[region.id].values()
+                if lifetime.kept)
 
     def _kept_inside(self, region: Region) -> int:
         """Bytes that are gone from what `region` has left when its gradient is through: the runtime drops the scopes inside

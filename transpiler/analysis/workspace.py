@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, Iterable, Iterator, List, Mapping
+import itertools
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
 
 from transpiler.analysis.timeline import Point, Timeline
-from transpiler.ir import Graph, Op
+from transpiler.ir import RELEASE, Graph, Op, Size
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -14,16 +15,18 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
 
 
 def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:
-    """The points of `timeline`, which is of `graph`, each op's workspace counted."""
-    return _with_workspaces(graph, timeline, timeline.points)
+    """The points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
+    return _with_workspaces(graph, timeline, timeline.points, _layout_copies(graph, timeline))
 
 
 def uncollected_with_workspaces(graph: Graph,
                                 timeline: Timeline,
                                 released: FrozenSet[int],
                                 lags: bool = False) -> Iterator[Point]:
-    """The same of `timeline.uncollected_points(released, lags)`."""
-    return _with_workspaces(graph, timeline, timeline.uncollected_points(released, lags))
+    """The same of `timeline.uncollected_points(released, lags)`, with the copies that the ops make which hand on buffers where
+    the program is to release them by itself."""
+    copies = _layout_copies(graph, timeline, handing_on=bool(released))
+    return _with_workspaces(graph, timeline, timeline.uncollected_points(released, lags), copies)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
@@ -36,5 +39,53 @@ def unknown_workspaces(graph: Graph) -> List[str]:
     return sorted({op.kind for op in graph.walk() if op.workspace is None})
 
 
-def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point]) -> Iterator[Point]:
-    return (Point(p.op, p.bytes + workspace_bytes(graph.ops[p.op], timeline.dims)) for p in points)
+def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point],
+                     copies: List[int]) -> Iterator[Point]:
+    at = timeline.lifetimes.positions.seen_from
+    for op, live in ((graph.ops[point.op], point.bytes) for point in points):
+        more = copies[at(op, 0)[0]] if copies else 0
+        yield Point(op.id, live + more + workspace_bytes(op, timeline.dims))
+
+
+def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -> List[int]:
+    """By position of the main region: bytes of the copies that the runtime has made by then of what kernels with layouts of
+    their own wrote and others read, none of which the first run frees before its end. Empty if there are no such kernels.
+
+    `handing_on`: where the runtime would work in place, an op hands on the buffer, for which it reads it.
+    """
+    if not any(op.facts.converts for op in graph.region_ops(0)):
+        return []
+    made = [0] * len(graph.regions[0].ops)
+    written: Set[int] = set()
+    given: Dict[int, Set[int]] = {}  # by op, storages
+    for op, source, _ in timeline.lifetimes.shared if handing_on else ():
+        given.setdefault(op, set()).add(source)
+    for at, op in enumerate(graph.region_ops(0)):
+        read = {v for v in op.reads() if graph.values[v].storage in given.get(op.id, ())}
+        if not op.facts.converts and op.kind != RELEASE:  # what that names orders it, and is not looked at
+            read.update(op.reads())
+        bounds = (graph.values[v].bound for v in written & read)
+        made[at] = sum(timeline.evaluate(bound) for bound in bounds if bound is not None)
+        written -= read
+        if op.facts.converts:
+            written.update(op.writes())
+    for at, size in _held_by_layout(graph):
+        made[at] += timeline.evaluate(size)
+    return list(itertools.accumulate(made))
+
+
+def _held_by_layout(graph: Graph) -> Iterator[Tuple[int, Size]]:
+    """What kernels with layouts of their own read, and others wrote, and the position of the main region from which on nothing
+    else holds it: it counts as converted by another name in the same buffer, which the first run keeps to its end, too."""
+    written: Set[int] = set()
+    read: Set[int] = set()
+    last: Dict[int, int] = {}
+    for at, op in enumerate(graph.region_ops(0)):
+        last.update(dict.fromkeys(op.reads() + op.writes(), at))
+        if op.facts.converts:
+            read.update(v for v in op.reads() if v not in written)
+            written.update(op.writes())
+    for value in map(graph.values.__getitem__, sorted(read)):
+        kept = value.region or value.persistable or value.fed or value.fetched
+        if not kept and value.bound is not None and last[value.id] + 1 < len(graph.regions[0].ops):
+            yield last[value.id] + 1, value.bound

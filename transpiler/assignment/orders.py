@@ -5,16 +5,16 @@ given order always takes part, so the result is never worse than doing nothing.
 """
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 import numpy as np
 
 from transpiler.assignment.bounds import sharing_bound
 from transpiler.assignment.net import Net, live_ranges, predecessors, successors
+from transpiler.assignment.topological import (Order, by_priority, heaviest_first, heights,
+                                               post_order)
 
-Order = List[int]
 Judge = Callable[[np.ndarray, np.ndarray], int]
 
 
@@ -31,31 +31,11 @@ def given(net: Net) -> Order:
     return list(range(len(net.ops)))
 
 
-def _by_priority(net: Net, priority: List[Tuple]) -> Order:
-    """Kahn's algorithm: among the ready ops the one with the smallest priority. O(n log n)."""
-    before = predecessors(net)
-    after = successors(before)
-    missing = [len(ops) for ops in before]
-    ready = [(priority[op], op) for op, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    order: Order = []
-    while ready:
-        op = heapq.heappop(ready)[1]
-        order.append(op)
-        for other in after[op]:
-            missing[other] -= 1
-            if missing[other] == 0:
-                heapq.heappush(ready, (priority[other], other))
-    return order
-
-
 def longest_path_first(net: Net) -> Order:
     """Ready ops by the length of the longest path to the end of the net (as Caffe2 memonger)."""
-    after = successors(predecessors(net))
-    height = [1] * len(after)
-    for op in range(len(after) - 1, -1, -1):
-        height[op] = 1 + max((height[other] for other in after[op]), default=0)
-    return _by_priority(net, [(-value,) for value in height])
+    before = predecessors(net)
+    after = successors(before)
+    return by_priority(before, after, [(-height,) for height in heights(after)])
 
 
 def lazy(net: Net) -> Order:
@@ -64,7 +44,7 @@ def lazy(net: Net) -> Order:
     Weights that are decoded on the fly are so decoded right before their use.
     """
     before = predecessors(net)
-    return _depth_first(net, before, [sorted(ops) for ops in before])
+    return post_order(successors(before), [sorted(ops) for ops in before])
 
 
 def heaviest_subtree_first(net: Net) -> Order:
@@ -73,18 +53,8 @@ def heaviest_subtree_first(net: Net) -> Order:
     Sethi and Ullman's rule (1970) for trees, used as a heuristic for graphs.
     """
     before = predecessors(net)
-    made = _bytes_defined(net)
-    need = [0] * len(before)
-    ordered: List[Order] = []
-    for op, ops in enumerate(before):
-        ranked = sorted(ops, key=lambda other: (made[other] - need[other], other))
-        ordered.append(ranked)
-        held = peak = 0
-        for other in ranked:
-            peak = max(peak, held + need[other])
-            held += made[other]
-        need[op] = max(peak, held + made[op])
-    return _depth_first(net, before, ordered)
+    visiting = heaviest_first(before, _bytes_defined(net), [0] * len(before))
+    return post_order(successors(before), visiting)
 
 
 def _bytes_defined(net: Net) -> List[int]:
@@ -95,30 +65,6 @@ def _bytes_defined(net: Net) -> List[int]:
         seen.update(op.writes)
         result.append(int(sum(net.sizes[blob] for blob in fresh)))
     return result
-
-
-def _depth_first(net: Net, before: List[List[int]], visiting: List[Order]) -> Order:
-    """Post-order from the ops without successors, in program order; no recursion.
-
-    Args:
-        visiting: for each op its predecessors in the order in which to visit them.
-    """
-    after = successors(before)
-    done = [False] * len(before)
-    order: Order = []
-    for root in (op for op, ops in enumerate(after) if not ops):
-        stack: List[Tuple[int, Iterator[int]]] = [(root, iter(visiting[root]))]
-        while stack:
-            op, rest = stack[-1]
-            following = next((other for other in rest if not done[other]), None)
-            if following is not None:
-                stack.append((following, iter(visiting[following])))
-                continue
-            stack.pop()
-            if not done[op]:
-                done[op] = True
-                order.append(op)
-    return order
 
 
 def memory_greedy(net: Net) -> Order:

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
-from transpiler.assignment import exact
+from transpiler.assignment import exact_sharing
 from transpiler.assignment.bounds import sharing_bound
 from transpiler.assignment.fits import Fits
 from transpiler.assignment.greedy import banded, largest_first, largest_longest_first
@@ -106,7 +106,7 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], sec
         if total < best_total:
             best, best_total, best_name = storages, total, name
     if best_total > bound and len(sizes) <= EXACT_COUNT:
-        improved, bound = exact.solve(ranges, sizes, sharing, best, bound, seconds)
+        improved, bound = exact_sharing.solve(ranges, sizes, sharing, best, bound, seconds)
         if total_bytes(improved, sizes) < best_total:
             best, best_name = improved, "exact"
     return best, bound, best_name

@@ -6,9 +6,10 @@ nothing and proves nothing; it says what a graph does not show, and refuses to w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ContextManager, FrozenSet, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, ContextManager, FrozenSet, Mapping, Optional, Protocol, Tuple
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.segments import Segments
 from transpiler.ir import Graph
 from transpiler.runtime import Runtime
 
@@ -30,6 +31,15 @@ class Declared:
     gone: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Traced:
+    """What a layer's function is made a program of: for training ('train', or 'no grad' where nobody asks for gradients)
+    or not ('eval'), and its inputs as text."""
+
+    mode: str
+    inputs: str
+
+
 class Imported(Protocol):
     """A program that was read. What a back end needs to write it back is there, too, and nobody else's business."""
 
@@ -47,6 +57,11 @@ class Imported(Protocol):
     @property
     def done(self) -> FrozenSet[str]:
         """Which of OPTIMIZED and RELEASED an earlier call has written there."""
+        ...
+
+    @property
+    def closed(self) -> str:
+        """Why nothing of it may be changed; '' if it may."""
         ...
 
 
@@ -79,11 +94,17 @@ class Backend(Protocol):
         """
         ...
 
-    def write(self, imported: Any, graph: Graph, held: FrozenSet[int], done: str) -> Any:
+    def write(self,
+              imported: Any,
+              graph: Graph,
+              held: FrozenSet[int],
+              done: str,
+              segments: Segments = ()) -> Any:
         """A program like `imported` with the ops, the order and the storages of `graph`, noted as `done` if that is a text.
 
         Args:
             held: regions whose order the runtime has to keep.
+            segments: of the main region, to be run as regions of their own; only asked for where the request does.
         """
         ...
 
@@ -98,3 +119,26 @@ class Backend(Protocol):
     def apply(self, target: Any, written: Any) -> None:
         """Makes `target` the written program: wholly, or it raises and `target` is as it was."""
         ...
+
+
+class LiveBackend(Backend, Protocol):
+    """Programs that a user has in hand, and runs in this process."""
+
+    def named(self, target: Any, argument: str, given: Any) -> Any:
+        """`given`, which the caller passed as `argument`, with names in place of values of `target`."""
+        ...
+
+    def keep(self, target: Any, keeper: Any) -> bool:
+        """Whether `keeper.before_run()` is called ahead of each run of `target` from now on."""
+        ...
+
+
+class Watching(Protocol):
+    """What is done to the programs of one function, until it is stopped: they are Paddle's own again then."""
+
+    def stop(self) -> None:
+        ...
+
+
+# Plans a program of a function in place; says whether it has changed it.
+Planner = Callable[[Backend, Any, Traced], bool]

@@ -2,14 +2,15 @@
 
 from transpiler.ir.facts import ArrayAccess, Meaning, OpFacts, Replay, Unit, Work
 from transpiler.ir.graph import Graph, Op, Region, RegionKind, Value, ValueKind, When, exclude
-from transpiler.ir.intrinsics import (CONVERT, DIVIDE, FILL, FORGET, HANDED_ON, HANDS_ON,
-                                      MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, SELECT, SHARE,
-                                      UNCOPIED, ZEROS_LIKE)
+from transpiler.ir.intrinsics import (ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, HANDED_ON, HANDS_ON,
+                                      KEEP, MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, ROW_NUMBERS,
+                                      ROWS, SELECT, SHARE, UNCOPIED, ZEROS_LIKE)
 from transpiler.ir.size import NOTHING, ONE, Size
 
 __all__ = [
-    'ArrayAccess', 'CONVERT', 'DIVIDE', 'FILL', 'FORGET', 'Graph', 'HANDED_ON', 'HANDS_ON',
-    'MEMORY_KINDS', 'MOVE', 'Meaning', 'NOTHING', 'ONE', 'Op', 'OpFacts', 'READ_ELEMENT', 'RELEASE',
-    'Region', 'RegionKind', 'Replay', 'SELECT', 'SHARE', 'Size', 'UNCOPIED', 'Unit', 'Value',
-    'ValueKind', 'When', 'Work', 'ZEROS_LIKE', 'exclude'
+    'ADD_ROWS', 'ArrayAccess', 'CONVERT', 'DIVIDE', 'FILL', 'FORGET', 'Graph', 'HANDED_ON',
+    'HANDS_ON', 'KEEP', 'MEMORY_KINDS', 'MOVE', 'Meaning', 'NOTHING', 'ONE', 'Op', 'OpFacts',
+    'READ_ELEMENT', 'RELEASE', 'ROWS', 'ROW_NUMBERS', 'Region', 'RegionKind', 'Replay', 'SELECT',
+    'SHARE', 'Size', 'UNCOPIED', 'Unit', 'Value', 'ValueKind', 'When', 'Work', 'ZEROS_LIKE',
+    'exclude'
 ]

@@ -8,4 +8,5 @@ from typing import Mapping
 TRUTH = 'BOOL'
 WHOLE_NUMBERS = ('INT64', 'INT32')
 # Bytes of an element, of the types that are computed with here.
+ROW_NUMBER = ('INT32', 4)
 SINGLE_AND_DOUBLE: Mapping[str, int] = MappingProxyType({'FP32': 4, 'FP64': 8})

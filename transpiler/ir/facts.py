@@ -21,6 +21,9 @@ class Meaning(enum.Enum):
     CONVERTED = 'the operand in the type of the result: truth values are whether an element is not zero'
     SELECT = 'the second operand where the first is true, else the third'
     QUOTIENT = 'the first operand over the second'
+    ROWS = 'some rows of the operand'
+    ROW_NUMBERS = 'numbers of rows that follow each other'
+    ROWS_ADDED = 'the first operand, but the second is added to the rows that the third names'
 
 
 class Unit(enum.Enum):
@@ -72,20 +75,27 @@ class OpFacts:
     random: bool = False
     side_effect: bool = False
     collective: bool = False
+    asynchronous: bool = False  # it may still be at work when the next op starts
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False
     converts: bool = False  # its kernel wants another layout or type: the runtime converts what it reads, and its results
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
+    apart: bool = False  # a value of which it reads the shape alone may not be one of which it reads the data, too
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
+    elementwise: bool = False  # each element of its result follows from that of its operand alone, to the bit
+    rows: Optional[Tuple[
+        int,
+        int]] = None  # those that it takes, or makes the numbers of: the first, and the one after the last
     loses_shape: FrozenSet[int] = frozenset()  # results of a RELEASE op whose shape goes, too
     replay: Optional[Replay] = None  # gives the same bytes as the result that it makes again
     chooses: bool = False  # of its results, which are of its own region, it makes one
     shares_unsaid: bool = False  # two of its names are in one memory, and the runtime, which orders by names, is not told
+    boundary: bool = False  # what stands before it is a program of its own, and what stands behind it another, which runs later
     array: Optional[ArrayAccess] = None
     means: Optional[Meaning] = None
     work: Work = Work()
@@ -93,4 +103,9 @@ class OpFacts:
     @property
     def ordered(self) -> bool:
         """Whether it must keep its place among the other ordered ops."""
-        return self.random or self.side_effect or self.collective or not self.known
+        return self.random or self.side_effect or self.collective or self.stops
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing moves across it."""
+        return self.boundary or not self.known

@@ -162,7 +162,7 @@ def exclude(a: When, b: When) -> bool:
 class Region:
     """Ops in order under one scope.
 
-    `arguments` are (outer, inner) pairs that the runtime links or copies in at each entry, `results` are
+    `arguments` are (outer, inner) pairs that the runtime links (`links`) or copies in at each entry, `results` are
     (inner, outer) pairs handed out at each exit. A gradient region names in `forward` the region whose
     scope it continues: the values of that region that it reads are kept, per trip, until it has run.
     """
@@ -178,6 +178,7 @@ class Region:
     trips: Size = ONE
     label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
+    links: bool = False  # its arguments have the memory of what they stand for; for a gradient a trip's are copied all the same
     frees_at_once: bool = False  # what dies in it is freed before the next op starts, by no thread of its own
     when: When = frozenset()  # of values written once: it runs only then
 

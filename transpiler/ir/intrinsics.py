@@ -1,6 +1,6 @@
 """Kinds of ops that passes insert: each has a meaning here, and a back end that knows how to say it.
 
-None of them stands for an op of the imported program.
+None of them but ADD_ROWS stands for an op of the imported program.
 """
 
 from __future__ import annotations
@@ -23,14 +23,22 @@ HANDS_ON = (SHARE, MOVE)
 HANDED_ON = '@HANDED_ON'
 # Kind of an op without effect, whose operand is its result: a loop does not copy a value that its body names so.
 UNCOPIED = 'uncopied'
+# Kind of an op of a gradient region for whose sake the runtime keeps its operands, trip for trip, whoever else reads them.
+# It reads their shapes alone.
+KEEP = 'keep'
 # Those above compute nothing: they say what becomes of memory. A back end knows them again in a program that has them.
-MEMORY_KINDS = (RELEASE, FORGET, SHARE, MOVE, UNCOPIED)
+MEMORY_KINDS = (RELEASE, FORGET, SHARE, MOVE, UNCOPIED, KEEP)
 
-# Kinds of ops that compute: see `transpiler.passes.replay` and `reloads`. An element of an array at an index; zeros that look
-# like the operand; one number; the operand in another type; of two operands, by truth values; one operand over the other.
+# Kinds of ops that compute: see `transpiler.passes.replay`, `reloads` and `row_sums`. An element of an array at an index; zeros that look
+# like the operand; one number; the operand in another type; of two operands, by truth values; one operand over the other; some
+# rows of the operand; their numbers; the first operand, to rows of which the second is added, by the numbers in the third.
 READ_ELEMENT = 'read element'
 ZEROS_LIKE = 'zeros like'
 FILL = 'fill number'
 CONVERT = 'convert'
 SELECT = 'select'
 DIVIDE = 'divide'
+ROWS = 'rows'
+ROW_NUMBERS = 'row numbers'
+# It stands for a step of a sum of the imported program.
+ADD_ROWS = 'add rows'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from transpiler.analysis.leftovers import left_by_earlier_runs
 from transpiler.ir import FORGET, Graph
 from transpiler.passes.context import PassContext
-from transpiler.passes.release import add_op
+from transpiler.passes.releases.release_ops import add_op
 
 
 def forget_earlier_runs(graph: Graph, context: PassContext) -> Graph:

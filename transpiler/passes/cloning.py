@@ -1,10 +1,37 @@
-"""Clones of ops, as the recompute passes add them."""
+"""Clones of ops, as the recompute passes add them: which ops may have one, and how it is made."""
 
 from __future__ import annotations
 
-from typing import Dict, Sequence
+from typing import Callable, Dict, Sequence
 
-from transpiler.ir import Graph, Op, OpFacts
+from transpiler.analysis.cost import is_heavy
+from transpiler.ir import Graph, Op, OpFacts, ValueKind
+
+
+def may_be_cloned(graph: Graph, op: Op, writers: Callable[[int], int], cheap: bool) -> bool:
+    """Whether a clone of `op` can make all again that `op` makes, but for state that it updates: what it writes are ordinary
+    tensors of its region, and no other op writes them.
+
+    Args:
+        writers: how many ops write a value.
+        cheap: ops that compute much may not be cloned.
+    """
+    replay = op.facts.replay
+    if op.regions or op.id != op.origin or (cheap and is_heavy(op)):
+        return False
+    if op.facts.ordered and replay is None:
+        return False
+    updated = {j for _, j in op.facts.updates}
+    made = [v for j, v in enumerate(op.results) if v >= 0 and j not in updated]
+    return all(
+        _is_plain(graph, op, value) and value not in op.reads() and writers(value) == 1
+        for value in made)
+
+
+def _is_plain(graph: Graph, op: Op, value: int) -> bool:
+    facts = graph.values[value]
+    return (facts.kind is ValueKind.DENSE and facts.region == op.region and
+            facts.storage == value and not facts.persistable and not facts.fed)
 
 
 class Cloner:

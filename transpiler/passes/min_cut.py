@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Sequence, Set
 
 import numpy
-from ortools.graph.python.max_flow import SimpleMaxFlow
 
 SOURCE, SINK, FIRST = 0, 1, 2  # nodes; those of the caller begin with the third
 INFINITE = -1  # capacity of what is never cut
@@ -28,6 +27,8 @@ def min_cut(tails: Sequence[int], heads: Sequence[int], capacities: Sequence[int
     Raises:
         ArithmeticError: the capacities together are more than a flow can count.
     """
+    # Here only: loading it takes time and 25 MB, and many programs need no cut.
+    from ortools.graph.python.max_flow import SimpleMaxFlow
     flow = SimpleMaxFlow()
     given = numpy.array(capacities, numpy.int64)
     finite = given >= 0

@@ -17,8 +17,8 @@ from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.inner_remat.cut import RATES, choose, cuts, extra_seconds, kept_bytes
-from transpiler.passes.inner_remat.problem import InnerProblem, drop_shape_readers, inner_problem
-from transpiler.passes.inner_remat.rewrite import Rebuilder
+from transpiler.passes.inner_remat.inner_problem import InnerProblem, drop_shape_readers, inner_problem
+from transpiler.passes.inner_remat.rebuilder import Rebuilder
 
 _Limits = Tuple[Tuple[int, float], ...]  # of gradient regions: id, and seconds of a step
 _FOREVER = float('inf')

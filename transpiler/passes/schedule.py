@@ -13,9 +13,9 @@ from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
-from transpiler.passes.orders.exact import improve_windows, optimal_if_small
+from transpiler.passes.orders.exact_order import improve_windows, optimal_if_small
 from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
-from transpiler.passes.orders.problem import Order, Problem, region_problem
+from transpiler.passes.orders.order_problem import Order, OrderProblem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import storage_bytes
@@ -23,7 +23,7 @@ from transpiler.passes.orders.storages import storage_bytes
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
-Judge = Callable[[Problem, Sequence[int]], int]  # bytes that an order needs
+Judge = Callable[[OrderProblem, Sequence[int]], int]  # bytes that an order needs
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Choice:
     peak: int
 
 
-def best_order(problem: Problem,
+def best_order(problem: OrderProblem,
                candidates: Mapping[str, Heuristic] = CANDIDATES,
                judge: Judge = peak_bytes) -> Choice:
     """The order that needs least; the given one unless another is strictly better."""
@@ -50,7 +50,7 @@ def best_order(problem: Problem,
                    judge, judged)
 
 
-def _least_bytes(problem: Problem) -> int:
+def _least_bytes(problem: OrderProblem) -> int:
     """No order needs less than its largest op does: all that this touches, and what it hands on in place only once."""
     return max(
         (sum(problem.sizes[cell]
@@ -60,7 +60,7 @@ def _least_bytes(problem: Problem) -> int:
         default=0)
 
 
-def _better(problem: Problem, best: Choice, order: Order, name: str, judge: Judge,
+def _better(problem: OrderProblem, best: Choice, order: Order, name: str, judge: Judge,
             judged: Set[Tuple[int, ...]]) -> Choice:
     """`best`, or `order` if it needs less. Storages need no less than what is alive at one time, which is found out faster."""
     if tuple(order) in judged:
@@ -127,7 +127,7 @@ def _problem(graph: Graph,
              context: PassContext,
              region: int,
              inner_peaks: Dict[int, int],
-             accesses: Optional[Accesses] = None) -> Problem:
+             accesses: Optional[Accesses] = None) -> OrderProblem:
     """Of a graph that no op of `region` was moved in yet."""
     make = lambda: region_problem(graph, region, context.collecting(graph), inner_peaks, accesses)
     return make() if inner_peaks else context.once('problem', make)

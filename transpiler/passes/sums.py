@@ -44,7 +44,7 @@ class _Splitter:
         for op in graph.region_ops(_MAIN):
             for storage in accesses.of(op)[1]:
                 self._writers.setdefault(storage, []).append(self._position[op.id])
-        self._closed = _named_by_regions(graph)
+        self._closed = named_by_regions(graph)
 
     def run(self) -> Graph:
         following: Dict[int, List[int]] = {}  # position -> sums that go right after it
@@ -92,7 +92,7 @@ class _Splitter:
         self._graph.ops[op.id] = replace(op, operands=(total, terms[-1]))
 
 
-def _named_by_regions(graph: Graph) -> Set[int]:
+def named_by_regions(graph: Graph) -> Set[int]:
     """Values that a nested block uses, or may."""
     found: Set[int] = set()
     for op in graph.region_ops(_MAIN):

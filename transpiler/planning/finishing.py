@@ -25,6 +25,9 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
         done = in_order_and_in_time(runner, start, options.budget) if holds else start
         if done.changed:
             done = runner.run((FRESH,), done)
+        if options.budget is not None and not done.frees_in_time:
+            # No release comes any more: what is left to the collector stays so.
+            done = replace(done, loose=True)
         if options.budget is None or done.sure_bytes <= options.budget:
             break
     return done

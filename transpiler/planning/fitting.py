@@ -14,7 +14,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
-from transpiler.passes.remat.problem import RematProblem, backward_start, remat_problem
+from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.planning.plans import Plan, Recomputed
 

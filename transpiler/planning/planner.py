@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import List, Mapping, Optional, Tuple
+from functools import partial, reduce
+from typing import List, Mapping, Optional
 
+from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
@@ -13,9 +14,12 @@ from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import OPTIMIZE, SUMS, Sequences
+from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SUMS, Sequences
 from transpiler.planning.work import Work
 from transpiler.runtime import Runtime
+
+# A plan that needs more elsewhere is seldom followed by many others that do, and to finish one takes time.
+_MOST_FINISHED = 6
 
 
 def plan(graph: Graph,
@@ -35,10 +39,32 @@ def plan(graph: Graph,
     """
     loose = not may_hold(runtime, options, sequences)
     runner = Runner(graph, runtime, dims, options, loose, work)
-    best, tried = _try_all(runner, sequences)
+    tried = tried_plans(runner, sequences)
+    free = partial(_lowest, runner, list(tried), replace(options, budget=None), sequences)
     if options.budget is None:
-        return finish(runner, _within_overhead(runner, best, options, sequences), options,
-                      sequences)
+        return free()
+    try:
+        done = _within_budget(runner, tried, options, sequences)
+    except MemoryBudgetError:
+        lowest = _for_budget(runner, free(), options, sequences)
+        if lowest.sure_bytes > options.budget:
+            raise
+        return lowest
+    if not runner.grows_elsewhere(done):
+        return done
+    lowest = _for_budget(runner, free(), options, sequences)
+    fits = lowest.sure_bytes <= options.budget and not runner.grows_elsewhere(lowest)
+    return lowest if fits else done
+
+
+def _for_budget(runner: Runner, lowest: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
+    """The lowest plan of all, which was made for no budget, with what keeps to one: as it is, it may leave all to the collector."""
+    return lowest if lowest.frees_in_time else finish(runner, lowest, options, sequences)
+
+
+def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
+                   sequences: Sequences) -> Plan:
+    best = _without_sums(runner, reduce(_lower, tried))
     for candidate in levels(runner, best, sequences):
         tried.append(candidate)
         best = _lower(best, candidate)
@@ -46,21 +72,39 @@ def plan(graph: Graph,
                          partial(finish, runner, options=options, sequences=sequences))
 
 
-def _try_all(runner: Runner, sequences: Sequences) -> Tuple[Plan, List[Plan]]:
-    """The plan of the lowest peak, and all."""
-    best = runner.run(())
+def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
+    """What all sequences lead to; no change is the first."""
     first = runner.run(first_steps(sequences)).steps
-    tried = [best, runner.run(first)]
+    tried = [runner.run(()), runner.run(first)]
     for sequence in (first + sequence for sequence in sequences):
         if runner.may_help(sequence):
-            candidate = runner.run(sequence)
-            tried.append(candidate)
-            best.left_alone.update(candidate.left_alone)
-            best = _lower(best, candidate)
-    if SUMS in first:
-        candidate = runner.run([step for step in best.steps if step != SUMS])
-        best = candidate if candidate.after.peak_bytes <= best.after.peak_bytes else best
-    return best, tried
+            tried.append(runner.run(sequence))
+            tried[0].left_alone.update(tried[-1].left_alone)
+    return tried
+
+
+def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: Sequences) -> Plan:
+    """The plan of the lowest peak, finished; of the lowest few the first that needs no more than no plan elsewhere, or else
+    the last."""
+    for _ in range(_MOST_FINISHED):
+        lowest = reduce(_lower, tried)
+        best = _without_sums(runner, lowest)
+        done = finish(runner, _within_overhead(runner, best, options, sequences), options,
+                      sequences)
+        if not lowest.changed or not runner.grows_elsewhere(done):
+            break
+        tried = [each for each in tried if each.graph is not lowest.graph]
+    return done
+
+
+def _without_sums(runner: Runner, best: Plan) -> Plan:
+    """`best` with sums where they were, or as they were, if that needs no more."""
+    for sums in (ROW_SUMS, SUMS):
+        if sums in best.steps:
+            candidate = runner.run([step for step in best.steps if step != sums])
+            if candidate.after.peak_bytes <= best.after.peak_bytes:
+                best = candidate
+    return best
 
 
 def _lower(best: Plan, candidate: Plan) -> Plan:

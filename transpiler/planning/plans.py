@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from functools import cached_property
+from typing import Dict, FrozenSet, List, Optional, Tuple, Union
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.elsewhere import other_sizes, other_ways, without
+from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
-from transpiler.passes.in_time import without_collector
+from transpiler.passes.releases.in_time import without_collector
 from transpiler.planning.sequences import PROMPT, SURE, NamedPass
 
 
@@ -53,10 +53,21 @@ class Plan:
     step_seconds: float = 0.0  # of the original, where anything of it is computed again
     loose: bool = False  # no order will be held, and nothing released for a budget
     served: bool = False  # a predictor runs it
+    segments: Segments = ()  # of the main region of `graph`; `after` counts with them
+    unsegmented: str = ''  # why not
 
     @property
     def changed(self) -> bool:
         return self.graph is not self.original or bool(self.held)
+
+    @property
+    def upkeep_before(self) -> UpkeepOf:
+        """What the executor keeps besides tensors, and how long it takes to build that."""
+        return upkeep(self.original, self.before.lifetimes.runtime)
+
+    @property
+    def upkeep_after(self) -> UpkeepOf:
+        return upkeep(self.graph, self.before.lifetimes.runtime, self.segments)
 
     @cached_property
     def needed_bytes(self) -> int:
@@ -95,6 +106,8 @@ class Plan:
         """
         if self.served:
             return self.needed_bytes
+        if self.segments and len(self.graph.regions) == 1:
+            return self.needed_bytes + self._fed_bytes * self.after.lifetimes.runtime.delays.runs
         if not self.after.lifetimes.runtime.collects:
             return self.needed_bytes + self._fed_bytes
         return self._uncollected(self.loose or self.frees_in_time, lags=False)
@@ -135,28 +148,6 @@ class Plan:
     def _copies(self) -> int:
         return self._fetched_copies + self._converted_bytes
 
-    def grows_elsewhere(self) -> bool:
-        """Whether it needs more than the original for some other sizes of the open dims, where what the data decides is less
-        than it can be, or where branches are not taken."""
-        here, sizes = [self.after.dims], other_sizes(self.after.dims)
-        return (self._grows(lambda graph: graph, here + sizes) or
-                self.original.has_bounds and self._grows(Graph.without_bounds, here + sizes) or any(
-                    self._grows(partial(without, branches=way), here)
-                    for way in other_ways(self.original)))
-
-    def _grows(self, change: Callable[[Graph], Graph], sizes: Iterable[Mapping[str, int]]) -> bool:
-        """Whether it needs more than the original for some of `sizes`, if both were changed so."""
-        dims, graphs = self.after.dims, [change(self.original), change(self.graph)]
-        # One that retains frees what it can in its first run, while it finds out in what order it will run.
-        runtime = self.after.lifetimes.runtime
-        for rules in {runtime, runtime.freeing()}:
-            before, after = (Timeline(graph, rules, dims) for graph in graphs)
-            if any(
-                    peak_with_workspaces(graphs[1], after.at(each)) > peak_with_workspaces(
-                        graphs[0], before.at(each)) for each in sizes):
-                return True
-        return False
-
     @property
     def frees_in_time(self) -> bool:
         """Whether it releases itself what a late collector would let pile up."""
@@ -173,4 +164,6 @@ class PlanOptions:
     max_overhead: float = 0.10
     parallel: bool = False
     budget: Optional[int] = None  # bytes above resting
+    # None where it pays, True wherever it can be done, or of so many ops each at the most.
+    segments: Union[None, bool, int] = False
     cost: CostModel = CostModel()

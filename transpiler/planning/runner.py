@@ -66,6 +66,11 @@ class Runner:
         ordered = self._steps.get((id(given), SCHEDULE))
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
+    def grows_elsewhere(self, plan: Plan) -> bool:
+        """Whether `plan` needs more than no plan where it was not made for."""
+        runtime, dims = self.context.runtime, self.context.dims
+        return self._work.grows_elsewhere(plan.graph, self._start.graph, runtime, dims)
+
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
         """The plan after the passes of `sequence`, on top of `start`."""
         plan = start or self._start

@@ -7,17 +7,19 @@ from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 from transpiler.ir import Graph
 from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
-from transpiler.passes.emptied_arrays import empty_arrays
+from transpiler.passes.releases.emptied_arrays import empty_arrays
 from transpiler.passes.hand_out import hand_out_of_branches
 from transpiler.passes.hoist import hoist_storages
-from transpiler.passes.in_time import release_surely
+from transpiler.passes.releases.in_time import release_surely
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
-from transpiler.passes.prompt import hand_on_or_release
+from transpiler.passes.releases.prompt import hand_on_or_release
+from transpiler.passes.unread_keeps import drop_unread_keeps
 from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
-from transpiler.passes.release import release_storages
+from transpiler.passes.releases.at_once import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
+from transpiler.passes.row_sums import sum_by_rows
 from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
 from transpiler.passes.sums import sum_early
 from transpiler.runtime import Can
@@ -54,9 +56,11 @@ PROMPT = NamedPass('prompt release', hand_on_or_release, _needs(Can.RELEASE, Can
 SURE = NamedPass('sure release', release_surely, _needs(Can.RELEASE, Can.SHARE))
 FRESH = NamedPass('fresh start', forget_earlier_runs, _needs(Can.CLEAN_START))
 SUMS = NamedPass('sums early', sum_early, _needs(Can.PIN))
+ROW_SUMS = NamedPass('sums by rows', sum_by_rows, _needs(Can.PIN))
 HAND_OUT = NamedPass('gradients moved out of branches', hand_out_of_branches, _needs(Can.SHARE))
+UNKEPT = NamedPass('kept for nobody', drop_unread_keeps)
 # What always helps, if it does anything.
-FIRST = (HAND_OUT, SUMS)
+FIRST = (UNKEPT, HAND_OUT, SUMS, ROW_SUMS)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_LESS, UNREAD, ARRAYS)
 FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, Tuple
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.context import Reuse
+from transpiler.planning.elsewhere import Elsewhere
 from transpiler.planning.sequences import NamedPass
 from transpiler.runtime import Runtime
 
@@ -33,6 +34,7 @@ class Work:
     _known: Dict[int, Tuple[Graph,
                             Dict[str, Any]]] = field(default_factory=dict)  # by id, which it keeps
     _met: Dict[int, List[Tuple[Graph, Timeline]]] = field(default_factory=dict)  # by `_look`
+    _elsewhere: Dict[int, Tuple[Graph, Elsewhere]] = field(default_factory=dict)  # by id, too
 
     def done(self, graph: Graph, step: NamedPass, saved: float, spent: float,
              make: Callable[[], Done]) -> Done:
@@ -63,6 +65,13 @@ class Work:
                 return known, timeline
         alike.append((graph, after or Timeline(graph, runtime, dims)))
         return alike[-1]
+
+    def grows_elsewhere(self, graph: Graph, original: Graph, runtime: Runtime,
+                        dims: Mapping[str, int]) -> bool:
+        """Whether `graph` may not stand for `original`, as it needs more where it was not made for."""
+        if id(original) not in self._elsewhere:
+            self._elsewhere[id(original)] = original, Elsewhere(original, runtime, dims)
+        return self._elsewhere[id(original)][1].grows(graph)
 
 
 def _look(graph: Graph) -> int:

@@ -31,6 +31,7 @@ def build_report(plan: Plan,
                  same_region: Mapping[int, int] = _SAME) -> MemoryReport:
     """The report of a plan; `same_region` maps regions of its original to those that they became."""
     bound = Timeline(plan.graph.unshared(), IDEAL, dims)
+    kept = (plan.upkeep_before, plan.upkeep_after)
     return MemoryReport(changed=plan.changed,
                         runtime=runtime.name,
                         peak_bytes_before=plan.before.peak_bytes,
@@ -59,6 +60,10 @@ def build_report(plan: Plan,
                         late_peak_bytes=_late_peaks(plan),
                         needed_bytes=plan.needed_bytes,
                         sure_bytes=plan.sure_bytes,
+                        upkeep_bytes=(kept[0].bytes, kept[1].bytes),
+                        upkeep_seconds=(kept[0].seconds, kept[1].seconds),
+                        segments=len(plan.segments),
+                        unsegmented=plan.unsegmented,
                         unknown_workspaces=unknown_workspaces(plan.graph),
                         unknown_sizes=_unknown_sizes(plan),
                         planning_seconds=seconds,

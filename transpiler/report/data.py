@@ -100,6 +100,26 @@ class RecomputeReport:
         return f'{seconds / self.step_seconds if self.step_seconds else 0.0:.1%}'
 
 
+@dataclass(frozen=True)
+class HeapReport:
+    """What was set for the heap of the process: bytes, or a number of arenas, by the names of malloc.h; or why nothing was.
+
+    `between_runs`: what is free is given back between the runs of the program, too.
+    """
+
+    settings: Dict[str, int]
+    why_not: str = ''
+    between_runs: bool = False
+
+    def __str__(self) -> str:
+        if self.why_not:
+            return f'Heap of the process: left as it is ({self.why_not})'
+        values = ', '.join(f'{name} = {value if value < 1024 else human(value)}'
+                           for name, value in self.settings.items())
+        how = 'what is free is given back between runs; ' if self.between_runs else ''
+        return f'Heap of the process: {how}glibc: {values} (heap=False leaves it as it is)'
+
+
 def _empty() -> Tuple[Picture, Picture]:
     return Picture(), Picture()
 
@@ -115,6 +135,9 @@ class ReportData:
     `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
     figure has that, and no budget bears it. `unknown_sizes` are the variables of which nobody knows before a run how large
     they can become; the same holds for them.
+    `upkeep_bytes` and `upkeep_seconds` are estimates, before and after, of what the executor keeps for the ops besides tensors, and of
+    the processor time that its first run takes to build that. `segments` is the number of blocks that the main block was cut
+    into, `unsegmented` says why there are none, where they were asked for.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -142,10 +165,15 @@ class ReportData:
     late_peak_bytes: Optional[Tuple[int, int]] = None
     needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
     sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
+    upkeep_bytes: Tuple[int, int] = (0, 0)
+    upkeep_seconds: Tuple[float, float] = (0.0, 0.0)
+    segments: int = 0
+    unsegmented: str = ''
     unknown_workspaces: List[str] = field(default_factory=list)
     unknown_sizes: List[str] = field(default_factory=list)
     planning_seconds: float = 0.0
     note: str = ''
+    heap: Optional[HeapReport] = None  # None for programs in files: other processes run them
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
 
     @cached_property

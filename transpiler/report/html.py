@@ -31,10 +31,11 @@ def page(report: ReportData, title: str) -> str:
 
 
 def _summary(report: ReportData) -> str:
+    heap = '' if report.heap is None else f'{report.heap}. '
     return (f'Peak above resting: {human(report.peak_bytes_before)} before, '
             f'{human(report.peak_bytes_after)} after; lower bound for this order '
             f'{human(report.lower_bound_bytes)}; resting {human(report.resting_bytes)}; '
-            f'{report.runtime} runtime. {report.note}')
+            f'{report.runtime} runtime. {heap}{report.note}')
 
 
 def _section(name: str, picture: Picture, highest: int) -> str:

@@ -13,6 +13,7 @@ from transpiler.report.data import ReportData, PeakVariable, human
 
 _WIDTH = 110
 _MOST_ROWS = 10
+_SHOWN_UPKEEP = 1 << 20
 
 
 def after(report: ReportData) -> str:
@@ -82,6 +83,10 @@ def _summary(report: ReportData) -> Table:
     add_row(table, 'lower bound for this order', human(report.lower_bound_bytes),
             report.lower_bound)
     add_row(table, 'resting (parameters and state)', human(report.resting_bytes), '')
+    if max(report.upkeep_bytes) >= _SHOWN_UPKEEP:
+        for when, bytes_ in zip(('before', 'after'), report.upkeep_bytes):
+            add_row(table, f'kept by the executor for the ops (estimate), {when}', human(bytes_),
+                    '')
     return table
 
 
@@ -136,12 +141,20 @@ def _done(report: ReportData) -> List[str]:
     if report.recompute is not None:
         lines.append(str(report.recompute))
     lines += [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
+    if report.segments:
+        lines.append(
+            f'The main block runs in {_counted(report.segments, "segment")}: the executor keeps nothing for '
+            'pairs of their ops')
     if report.late_peak_bytes is not None:
         late, now = map(human, report.late_peak_bytes)
         lines.append(
             f'Released by the program, not by the collector, which may be late: up to {late} before, {now} after'
         )
     return lines
+
+
+def _counted(number: int, what: str) -> str:
+    return f'{number} {what}' + ('' if number == 1 else 's')
 
 
 def _some(names: List[str]) -> str:
@@ -168,6 +181,10 @@ def _footnotes(report: ReportData) -> List[str]:
                      _some(report.unknown_sizes))
     if report.unknown_workspaces or report.unknown_sizes:
         lines.append('A budget is kept only if all that fits into what is left of it.')
+    if report.heap is not None:
+        lines.append(str(report.heap))
+    if report.unsegmented:
+        lines.append(f'Not in segments: {report.unsegmented}.')
     if report.note:
         lines.append(report.note)
     return lines

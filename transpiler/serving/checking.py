@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,17 +18,23 @@ from transpiler.report.data import human
 from transpiler.report.text import add_row, plain_table
 from transpiler.request import Request, check_names
 from transpiler.serving.files import SavedProgram, check_fetched, read_program
+from transpiler.serving.requests import RequestSpec, serve_apart
 from transpiler.serving.running import SETTINGS, RunResult, RunSpec, make_feed, read_state, run_apart
+from transpiler.serving.settings import serve_settings
 from transpiler.serving.trial import try_import
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run of one program; `equal`: it gave the bytes of the first row."""
+    """One run of one program; `equal`: it gave the bytes of the first row.
+
+    `growth_bytes`: what another process grew by that served it request after request, if that was asked for.
+    """
 
     title: str
     result: RunResult
     equal: bool
+    growth_bytes: Optional[int] = None
 
     def to_dict(self) -> Dict[str, Any]:
         return {
@@ -36,35 +42,78 @@ class Row:
             'equal': self.equal,
             'resting_bytes': self.result.resting_bytes,
             'peak_bytes': self.result.peak_bytes,
-            'held_bytes': self.result.held_bytes
+            'held_bytes': self.result.held_bytes,
+            **({} if self.growth_bytes is None else {
+                   'growth_bytes': self.growth_bytes
+               })
         }
 
 
-def compare(source: str, target: str, feed: Optional[str], fetch: List[str], batch_size: int,
-            every_setting: bool, advance: Callable[[float], None]) -> List[Row]:
+@dataclass(frozen=True)
+class _Way:
+    """A program with settings of the predictor and what its process has in its environment."""
+
+    saved: SavedProgram
+    settings: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    name: str = ''
+
+    @property
+    def title(self) -> str:
+        return ' '.join([str(self.saved.path), *([self.name] if self.name else self.settings)])
+
+
+def compare(source: str,
+            target: str,
+            feed: Optional[str],
+            fetch: List[str],
+            batch_size: int,
+            every_setting: bool,
+            advance: Callable[[float], None],
+            requests: int = 0) -> List[Row]:
     """Runs both; raises TranspilerError if one does not run or the inputs do not fit.
 
-    `advance` is told which share of the runs is done.
+    `advance` is told which share of the runs is done. With `requests` both are also served so many, and the second with what
+    serve-settings names.
     """
     old, new = read_program(source), read_program(target)
     if old.for_inference != new.for_inference:
         raise InvalidArgumentError('one of the two is an inference program, the other is not')
-    if not old.for_inference and not fetch:
-        raise InvalidArgumentError(
-            f'{old.path} has no fetch operator: name with --fetch what to compare')
+    if not old.for_inference and (requests or not fetch):
+        raise InvalidArgumentError(f'{old.path} has no fetch operator: ' + (
+            'no predictor serves it' if requests else 'name with --fetch what to compare'))
     _check_agreement(old, new, fetch)
-    settings = SETTINGS if every_setting and old.for_inference else SETTINGS[:1]
+    ways = _ways(old, new, every_setting, bool(requests))
+    rows: List[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / 'feed.npz')
         np.savez(path, **_inputs(old, feed, fetch, batch_size))
-        first = run_apart(RunSpec(str(old.path), path, fetch))
-        rows = [Row(str(old.path), first, len(set(first.digests)) == 1 or not old.for_inference)]
-        for setting in settings:
-            result = run_apart(RunSpec(str(new.path), path, fetch, list(setting)))
-            title = ' '.join([str(new.path), *setting])
-            advance(len(rows) / (1 + len(settings)))
-            rows.append(Row(title, result, result.results == first.results))
+        for way in ways:
+            program, settings = str(way.saved.path), list(way.settings)
+            result = run_apart(RunSpec(program, path, fetch, settings), way.environment)
+            equal = (result.results == rows[0].result.results
+                     if rows else len(set(result.digests)) == 1 or not old.for_inference)
+            growth = _growth(program, path, settings, requests, way.environment)
+            rows.append(Row(way.title, result, equal, growth))
+            advance(len(rows) / len(ways))
     return rows
+
+
+def _ways(old: SavedProgram, new: SavedProgram, every_setting: bool, served: bool) -> List[_Way]:
+    settings = SETTINGS if every_setting and old.for_inference else SETTINGS[:1]
+    ways = [_Way(old), *(_Way(new, each) for each in settings)]
+    if served:
+        advice = serve_settings(new)
+        ways.append(_Way(new, advice.switches, advice.variables, 'serve-settings'))
+    return ways
+
+
+def _growth(program: str, feed: str, settings: List[str], requests: int,
+            environment: Mapping[str, str]) -> Optional[int]:
+    if not requests:
+        return None
+    served = serve_apart(RequestSpec(program, [feed], [0] * requests, settings), environment)
+    return served.growth_bytes
 
 
 def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> None:
@@ -110,13 +159,16 @@ def _read_npz(path: str) -> Dict[str, np.ndarray]:
 
 
 def table(rows: List[Row]) -> Table:
-    """Measured peaks side by side."""
+    """Measured peaks side by side, and what the processes grew by where that was asked for."""
     result = plain_table('Measured in fresh processes, above resting')
-    for column in ('run', 'first run', 'later runs', 'held between', 'resting', 'bytes'):
+    served = all(row.growth_bytes is not None for row in rows)
+    for column in ('run', 'first run', 'later runs', 'held between', 'resting',
+                   *(('process',) if served else ()), 'bytes'):
         result.add_column(column)
     for row in rows:
         peaks = row.result.peak_bytes
         add_row(result, row.title, human(peaks[0]), human(max(peaks[1:])),
                 human(row.result.held_bytes), human(row.result.resting_bytes),
+                *((human(row.growth_bytes or 0),) if served else ()),
                 'equal' if row.equal else 'DIFFERENT')
     return result

@@ -16,13 +16,11 @@ from typing import Iterable, Iterator, List, Set
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.importer import is_release
-from transpiler.backends.paddle2.making import make_fill
 from transpiler.backends.paddle2.registry import EMPTY_NAME
+from transpiler.backends.paddle2.run_once import BLOCK, declare_always, run_block
 
 CONDITION = 'transpiler.always'
-RUNS_BLOCK = 'conditional_block_infer'
 _SCOPE = 'transpiler.scope'
-_BLOCK = 'sub_block'
 _ENDS = ('feed', 'fetch', 'fetch_v2')
 # Makes an operator keep pointers into its scope while the scope's address is the same. The scope of a block is
 # another one in each run, possibly at the same address: the pointers would dangle.
@@ -54,9 +52,10 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
         _renumber(block.ops)
     main.ops.extend(op for op in old.ops if op.type == 'feed')
     outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
-    main.ops.extend(
-        [_always(main),
-         run_block(main, inner.idx, outside, written_by(inner.ops), _SCOPE)])
+    main.ops.extend([
+        declare_always(main, CONDITION),
+        run_block(main, inner.idx, outside, written_by(inner.ops), _SCOPE, CONDITION)
+    ])
     for block in [inner, *_run_always(result, inner)]:
         _separate(result, block)
     main.ops.extend(op for op in old.ops if op.type in _ENDS[1:])
@@ -84,33 +83,11 @@ def _renumber(ops: Iterable[framework_pb2.OpDesc]) -> None:
         op.attrs.extend(kept)
 
 
-def _always(main: framework_pb2.BlockDesc) -> framework_pb2.OpDesc:
-    variable = main.vars.add(name=CONDITION)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.BOOL
-    variable.type.lod_tensor.tensor.dims.append(1)
-    return make_fill(CONDITION, [1], framework_pb2.VarType.BOOL, 1.0, force_cpu=True)
-
-
-def run_block(parent: framework_pb2.BlockDesc, inner: int, outside: Set[str], written: Set[str],
-              scope: str) -> framework_pb2.OpDesc:
-    """The op of `parent` that runs block `inner`, which reads the variables `outside` of it, or writes them."""
-    parent.vars.add(name=scope).type.type = framework_pb2.VarType.STEP_SCOPES
-    op = framework_pb2.OpDesc(type=RUNS_BLOCK)
-    op.inputs.add(parameter='Cond', arguments=[CONDITION])
-    op.inputs.add(parameter='Input', arguments=sorted(outside - written))
-    op.outputs.add(parameter='Out', arguments=sorted(outside & written))
-    op.outputs.add(parameter='Scope', arguments=[scope])
-    op.attrs.add(name=_BLOCK, type=framework_pb2.BLOCK, block_idx=inner)
-    op.attrs.add(name='is_scalar_condition', type=framework_pb2.BOOLEAN, b=True)
-    return op
-
-
 def _run_always(program: framework_pb2.ProgramDesc,
                 block: framework_pb2.BlockDesc) -> List[framework_pb2.BlockDesc]:
     """The blocks that ops of `block` run under the condition that is always true: those that run for each part."""
     found = [op for op in block.ops if CONDITION in _names([op])]
-    indices = [a.block_idx for op in found for a in op.attrs if a.name == _BLOCK]
+    indices = [a.block_idx for op in found for a in op.attrs if a.name == BLOCK]
     return [program.blocks[i] for i in dict.fromkeys(indices)]
 
 
@@ -124,7 +101,8 @@ def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc
         own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
         own.ops.extend(group)
         named = set(_names(group)) - {EMPTY_NAME}
-        ops.append(run_block(block, own.idx, named, written_by(group), f'{_SCOPE}.{index}'))
+        ops.append(
+            run_block(block, own.idx, named, written_by(group), f'{_SCOPE}.{index}', CONDITION))
     del block.ops[:]
     block.ops.extend(ops)
 

@@ -19,7 +19,8 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.paddle2.importer import is_release
 from transpiler.backends.paddle2.making import make_op
 from transpiler.backends.paddle2.part_names import part_of, result_of
-from transpiler.serving.enclosure import run_block, written_by
+from transpiler.backends.paddle2.run_once import run_block
+from transpiler.serving.enclosure import CONDITION, written_by
 
 _PREFIX = 'transpiler.rows'
 _SCOPE = 'transpiler.part'
@@ -217,7 +218,7 @@ class _Splitter:
         outside = {n for op in block.ops for s in op.inputs for n in s.arguments} - inside
         outside.update(part_of(n, self._parts) for n in handed_out)
         yield run_block(self._block, block.idx, outside, written_by(block.ops),
-                        f'{_SCOPE}.{self._index}.{part}')
+                        f'{_SCOPE}.{self._index}.{part}', CONDITION)
         for name in handed_out:
             result = result_of(name, part, self._parts)
             self._declare(self._block, name, result)

@@ -14,7 +14,8 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -25,6 +26,7 @@ from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.files import SavedProgram, read_program
 from transpiler.serving.parameters import fits
 from transpiler.serving.pickled_arrays import read_arrays
+from transpiler.serving.settings import SWITCHES
 
 # Ways of running a predictor, by what is set on its Config. `default` sets nothing.
 SETTINGS: Tuple[Tuple[str, ...],
@@ -63,26 +65,31 @@ class RunResult:
         return self.digests, self.state
 
 
-def run_apart(spec: RunSpec) -> RunResult:
-    """Runs `spec` in a fresh process; raises InvalidProgramError with its last line if it fails."""
+def run_apart(spec: RunSpec, environment: Mapping[str, str] = MappingProxyType({})) -> RunResult:
+    """Runs `spec` in a fresh process that has `environment` too; raises InvalidProgramError with its last line if it fails."""
     question = {**asdict(spec), 'program': os.path.abspath(spec.program)}
-    return RunResult(**answer_apart('transpiler.serving.running', question, spec.program))
+    return RunResult(
+        **answer_apart('transpiler.serving.running', question, spec.program, environment))
 
 
-def answer_apart(module: str, question: Dict[str, Any], program: str) -> Any:
+def answer_apart(module: str,
+                 question: Dict[str, Any],
+                 program: str,
+                 environment: Mapping[str, str] = MappingProxyType({})) -> Any:
     """What `module` prints as JSON when it is run in a fresh process, of one thread, that is given `question`.
 
-    Its folder is an empty one: `-m` takes modules from there first, and the folder of a model may hold anything.
+    `environment` is added to its own. Its folder is an empty one: `-m` takes modules from there first, and the folder of a model may hold anything.
 
     Raises:
         InvalidProgramError: it fails; `program` is what it was to run.
     """
     given = os.environ.get('PYTHONPATH', '').split(os.pathsep)
     found = [str(_ROOT), *(os.path.abspath(p) for p in given if p)]
-    environment = {
+    variables = {
         **os.environ, 'OMP_NUM_THREADS': '1',
         'GLOG_minloglevel': '3',
-        'PYTHONPATH': os.pathsep.join(found)
+        'PYTHONPATH': os.pathsep.join(found),
+        **environment
     }
     with tempfile.TemporaryDirectory() as empty:
         done = subprocess.run([sys.executable, '-m', module],
@@ -91,7 +98,7 @@ def answer_apart(module: str, question: Dict[str, Any], program: str) -> Any:
                               stderr=subprocess.PIPE,
                               universal_newlines=True,
                               cwd=empty,
-                              env=environment,
+                              env=variables,
                               check=False)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if 'Error' in line]
@@ -146,19 +153,18 @@ def run(spec: RunSpec) -> RunResult:
     return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
 
 
-def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
+def predictor_of(saved: SavedProgram, settings: Sequence[str]) -> Any:
+    """Loads it; `settings` are names of settings.SWITCHES."""
     from paddle import inference
     config = inference.Config(*saved.location)
     config.disable_glog_info()
-    switches = {
-        'no_ir': lambda: config.switch_ir_optim(False),
-        'no_onednn': config.disable_mkldnn,
-        'memory_optim': config.enable_memory_optim,
-        'new_executor': config.enable_new_executor,
-    }
-    for setting in spec.settings:
-        switches[setting]()
-    predictor = inference.create_predictor(config)
+    for setting in settings:
+        SWITCHES[setting](config)
+    return inference.create_predictor(config)
+
+
+def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
+    predictor = predictor_of(saved, spec.settings)
 
     def step() -> List[np.ndarray]:
         for name in predictor.get_input_names():

@@ -13,10 +13,10 @@ from transpiler.analysis.cost import CostModel
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.windows import Window, Windows
 from transpiler.backends.paddle2.importer import ImportedProgram
+from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import Size, Value, ValueKind
 from transpiler.ir.symbols import is_batch
-from transpiler.serving.enclosure import RUNS_BLOCK
 from transpiler.serving.in_parts import Chain, key_of, run_in_parts
 from transpiler.serving.inputs import held_name
 from transpiler.serving.row_wise import Shape, row_operands

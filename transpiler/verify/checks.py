@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Mapping, Set
 
 from transpiler.errors import VerificationError
 from transpiler.ir import MEMORY_KINDS, Graph, Op
 from transpiler.verify.claims import is_part
 from transpiler.verify.definitions import Observations, describe, released, same_shapes
 from transpiler.verify.execution import Run
+from transpiler.verify.row_sums import is_row_sum
 
 
 def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
     for op in (op for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS):
         source = old.ops[origins[op.id]]
+        if is_row_sum(source, op):
+            _check_row_sum(new, op)
+            continue
         if is_part(source, op):
             _check_part(new, op)
             continue
@@ -24,6 +28,7 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
         _check_overlaps(old, source, new, op)
     _check_region_pairs(old, new)
+    _check_parts(old, new, origins)
     runs = [origins[op.id] for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS]
     if set(runs) != {op.id for op in old.walk() if op.kind not in MEMORY_KINDS}:
         raise VerificationError('an operator was lost or added')
@@ -34,6 +39,19 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _check_parts(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """In front of a boundary stand the same ops."""
+    parts = [_in_front(old, {op.id: op.id for op in old.ops}), _in_front(new, origins)]
+    if parts[0] != parts[1]:
+        raise VerificationError('an operator crosses the boundary between two parts')
+
+
+def _in_front(graph: Graph, origins: Mapping[int, int]) -> Set[int]:
+    ops = list(graph.region_ops(0))
+    ends = [at for at, op in enumerate(ops) if op.facts.boundary]
+    return {origins[op.id] for op in ops[:ends[0] if ends else 0] if op.id in origins}
 
 
 def check_reads(old: Graph, before: Observations, after: Observations) -> None:
@@ -75,6 +93,13 @@ def _check_part(new: Graph, op: Op) -> None:
     total, term, result = (_storage(new, v) for v in op.operands + op.results)
     may = (0, 0) in op.facts.in_place and op.facts.same_name
     if result == term or total == term or (result == total and not may):
+        raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
+
+
+def _check_row_sum(new: Graph, op: Op) -> None:
+    """It may write over what it adds to, and over nothing else that it reads."""
+    _, *others = (_storage(new, v) for v in op.operands)
+    if _storage(new, op.results[0]) in others:
         raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
 
 

@@ -13,6 +13,7 @@ from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
 from transpiler.ir import MOVE, RELEASE, Graph, Op
 from transpiler.verify.definitions import Definition, Observations
+from transpiler.verify.row_sums import is_row_sum, rows_of_sum
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Claims:
         reloads: the op that wrote an element, by added op that reads it again.
         left_over: values that no op has written before they are read.
         parts: terms of the whole sum, by op that adds one of them.
+        row_sums: rows of the whole sum, by op that adds to some of them.
         replays: by what makes it again, what it is.
     """
 
@@ -37,22 +39,24 @@ class Claims:
     reloads: Mapping[int, int]
     left_over: FrozenSet[int]
     parts: Mapping[int, int]
+    row_sums: Mapping[int, int]
     replays: Mapping[Definition, Definition]
 
 
 def claims_of_old(graph: Graph) -> Claims:
     """Nothing was added to it."""
-    return _claims(graph, None, {op.id: op.id for op in graph.ops}, {}, {})
+    return _claims(graph, None, {op.id: op.id for op in graph.ops}, {}, {}, {})
 
 
 def claims_of_new(old: Graph, new: Graph, origins: Mapping[int, int], seen: Observations) -> Claims:
     """Of the rewritten program; `seen` is what reads of the old one see."""
     return _claims(new, frozenset(v.name for v in old.values), origins, _parts(old, new, origins),
-                   _replays(old, seen))
+                   _row_sums(old, new, origins), _replays(old, seen))
 
 
 def _claims(graph: Graph, known: Optional[FrozenSet[str]], origins: Mapping[int, int],
-            parts: Mapping[int, int], replays: Mapping[Definition, Definition]) -> Claims:
+            parts: Mapping[int, int], row_sums: Mapping[int, int],
+            replays: Mapping[Definition, Definition]) -> Claims:
     idle: Set[int] = {
         op for region in graph.regions for array in handed_on_arrays(graph, region)
         for op in array.emptied
@@ -60,7 +64,7 @@ def _claims(graph: Graph, known: Optional[FrozenSet[str]], origins: Mapping[int,
     return Claims(known, _counters(graph), frozenset(idle),
                   {} if known is None else _ways_out(graph, known), _reloads(graph, origins),
                   frozenset(v for left in left_by_earlier_runs(graph).values() for v in left),
-                  parts, replays)
+                  parts, row_sums, replays)
 
 
 def _counters(graph: Graph) -> Dict[int, List[Counter]]:
@@ -121,6 +125,12 @@ def _parts(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, int]
     """Terms of the sum of `old`, by op of `new` that does one step of it."""
     ops = (op for op in new.ops if op.id in origins and is_part(old.ops[origins[op.id]], op))
     return {op.id: len(old.ops[origins[op.id]].operands) for op in ops}
+
+
+def _row_sums(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, int]:
+    """Rows of the sum of `old`, by op of `new` that does one step of it."""
+    pairs = ((op, old.ops[origins[op.id]]) for op in new.ops if op.id in origins)
+    return {op.id: rows_of_sum(old, source) for op, source in pairs if is_row_sum(source, op)}
 
 
 def is_part(source: Op, op: Op) -> bool:

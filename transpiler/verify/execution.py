@@ -6,8 +6,9 @@ from typing import Dict, FrozenSet, Mapping, Set, Tuple
 
 from transpiler.analysis.counters import Counter
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, ValueKind
+from transpiler.ir import FORGET, KEEP, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, ValueKind
 from transpiler.ir.dtypes import TRUTH
+from transpiler.verify import row_sums
 from transpiler.verify.claims import Claims
 from transpiler.verify.definitions import Cells, Definition, Observations, released
 
@@ -112,8 +113,8 @@ class Run:
         if op.kind == FORGET:
             self._forget(op, cells)
             return
-        if op.kind == UNCOPIED:
-            return  # names a value and does nothing to it
+        if op.kind in (UNCOPIED, KEEP):
+            return  # names values and does nothing to them
         if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
             self._added(op, cells)
             return
@@ -123,10 +124,14 @@ class Run:
         if op.id in self._claims.parts:
             self._add_term(op, cells)
             return
-        scratch = self._scratch_state(op, cells)
+        if op.id in self._claims.row_sums:
+            self._add_rows(op, cells)
+            return
+        scratch, rows = self._scratch_state(op, cells), ()
         for position, value in enumerate(op.operands):
             if value >= 0 and position not in scratch:
-                self._observe((origin, position), self.held(cells, value))
+                held, rows = row_sums.whole(op, self.held(cells, value))
+                self._observe((origin, position), held)
         for region in map(self._graph.regions.__getitem__, op.regions):
             self._nested(region, cells)
         if op.facts.aliases:
@@ -136,6 +141,7 @@ class Run:
             if value < 0:
                 continue
             definition = ('scratch', op.id) if position in scratch.values() else (origin, position)
+            definition = (*rows, frozenset({definition})) if rows else definition
             if op.regions:  # a region may not run at all, and writes most of the results itself
                 self._may_write(cells, value, definition)
             else:
@@ -176,7 +182,20 @@ class Run:
             self._observe((origin, 0), total)
         self._observe((origin, number), term)
         whole = number + 1 == count
-        definition = (origin, 0) if whole else ('partial', origin, number + 1)
+        self._write(op, (origin, 0) if whole else ('partial', origin, number + 1), cells)
+
+    def _add_rows(self, op: Op, cells: Cells) -> None:
+        """The same by rows."""
+        origin, rows = self._origins[op.id], self._claims.row_sums[op.id]
+        total, term, numbers = (self.held(cells, v) for v in op.operands)
+        first, part_of, made = row_sums.step(op, origin, rows, total, term, numbers)
+        if first:
+            self._observe((origin, 0), total)
+        self._observe((origin, 1), part_of)
+        self._write(op, made, cells)
+
+    def _write(self, op: Op, definition: Definition, cells: Cells) -> None:
+        """The only result of `op` is this now."""
         storage = self._graph.values[op.results[0]].storage
         self._clobber_partners(op, 0, cells)
         cells[storage] = frozenset({definition})
@@ -256,9 +275,12 @@ class Run:
         """What an added op computes, as far as it is known. ('chosen', mask, operand): the operand where the mask is not zero,
         and 0 elsewhere."""
         unknown = frozenset({('added', op.id)})
-        operands = [self.held(cells, v) for v in op.operands]
+        operands = tuple(self.held(cells, v) for v in op.operands)
         if op.facts.fills is not None:
             return frozenset({('filled', op.facts.fills)})
+        rows = row_sums.taken(op, operands)
+        if rows is not None:
+            return rows
         if op.facts.means is Meaning.CONVERTED and self._graph.values[op.results[0]].dtype == TRUTH:
             return frozenset({('nonzero', *operands)})
         if op.facts.means is Meaning.SELECT and operands[2] == frozenset({('filled', 0.0)}):

@@ -81,6 +81,18 @@ def _others() -> Dict[str, Recipe]:
             lambda d: paddle.sum(d.ids(9, d.n, d.m, dtype='int32'), 1),
         'sum_64':
             lambda d: paddle.sum(d.x(d.n, d.c, d.m, dtype='float64'), 1),
+        'sum_bool_widened':
+            lambda d: paddle.sum(d.bools(d.n, d.m), 1, dtype='float64'),
+        'sum_widened':
+            lambda d: paddle.sum(d.x(d.n, d.c, d.m), 1, dtype='float64'),
+        'sum_narrowed':
+            lambda d: paddle.sum(d.x(d.n, d.c, d.m, dtype='float64'), 1, dtype='float32'),
+        'sum_of_another_type':
+            lambda d: paddle.sum(d.ids(9, d.n, d.m, dtype='int32'), 1, dtype='float32'),
+        'prod_int_widened':
+            lambda d: paddle.prod(d.ids(9, d.n, d.m), 1, dtype='float64'),
+        'nansum_widened':
+            lambda d: paddle.nansum(d.x(d.n, d.m), 1, dtype='float64'),
         'mean_int':
             lambda d: paddle.mean(paddle.cast(d.ids(9, d.n, d.m), 'float64'), 1),
         'squared_l2_norm':

@@ -15,7 +15,7 @@ from benchmarks.programs import build, small_options
 from tests.harness import DEFAULT_MODE, executor_mode
 from transpiler import calibrate, memory_optimize
 from transpiler.analysis.cost import CostModel
-from transpiler.backends.paddle2 import calibration
+from transpiler.backends import calibration
 
 # No machine's: bytes move as slowly, and ops start as slowly, as no default says.
 OTHER = CostModel(bytes_per_second=4e8, flops_per_second=4e9, seconds_per_op=4e-5)
@@ -40,7 +40,7 @@ def priced() -> float:
 def test_a_calibration_survives_its_process(cache: Path) -> None:
     script = (
         'import json, dataclasses, paddle, transpiler; '
-        'from transpiler.backends.paddle2 import calibration; '
+        'from transpiler.backends import calibration; '
         'calibration._LARGE, calibration._SIDE = (256, 256), 128; '
         'model = transpiler.calibrate(); assert paddle.in_dynamic_mode(); print(json.dumps(dataclasses.asdict(model)))'
     )

@@ -20,7 +20,8 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'reductions.argsort_middle', 'reductions.topk_last', 'reductions.cumsum_last', 'shapes.matmul_broadcast',
           'shapes.matmul_weight', 'shapes.gather', 'training.lamb', 'training.adam_sparse',
           'training.lstm_3', 'training.lstm_lengths', 'training.lstm_wide', 'training.gru_both', 'training.rnn_2',
-          'plain.finite', 'training.clip_norm_sparse_twice', 'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu')  # yapf: disable
+          'plain.finite', 'training.clip_norm_sparse_twice', 'reductions.sum_widened', 'reductions.sum_bool_widened',
+           'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu')  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Observation]:
@@ -74,7 +75,7 @@ def test_which_is_larger_may_be_open() -> None:
 
 @pytest.mark.parametrize('condition, expected', [
     ('last @axis', True), ('not last @axis', False), ('@axis = 2', True), ('@mode = "a"', True), ('has X', True),
-    ('has Y', False), ('rows X', False), ('X of FP32', True), ('X dims 3', True), ('X[0] = 2', True),
+    ('has Y', False), ('rows X', False), ('alike X X', True), ('alike X Y', False), ('X of FP32', True), ('X dims 3', True), ('X[0] = 2', True),
     ('X[:2] = X[2]', False), ('negative @strides', True)])  # yapf: disable
 def test_conditions_tell_kernels_apart(condition: str, expected: bool) -> None:
     attributes = {'axis': 2, 'mode': 'a', 'strides': [1, -1]}.get

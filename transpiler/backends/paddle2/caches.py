@@ -10,9 +10,10 @@ from __future__ import annotations
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.workspaces import values_of
-from transpiler.ir import Graph, Op, Size
+from transpiler.ir import NOTHING, Graph, Op, Size
 
 _KEPT = {'einsum': ('Operands', 'InnerCache')}  # operands, and what holds a copy of each
+_BARE_SHAPES = 'XShape'  # of the operands of such an op, for its gradient: never allocated
 _MASKS = {'rnn': ('Out', 'DropoutState')}  # a result, and what has a byte for each of its elements
 
 
@@ -30,3 +31,5 @@ def count_caches(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> None:
     caches = values_of(graph, desc.outputs, op.results).get(kept, ())
     for operand, cache in zip(operands, caches):
         cache.size, cache.skipped = operand.size, True
+    for bare in values_of(graph, desc.outputs, op.results).get(_BARE_SHAPES, ()):
+        bare.size = NOTHING

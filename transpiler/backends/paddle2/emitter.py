@@ -9,16 +9,21 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence
 from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
+from transpiler.analysis.segments import Segments
+from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
 from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin
-from transpiler.ir import CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, ONE, READ_ELEMENT, RELEASE, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
+from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
+from transpiler.backends.paddle2.segments import cut
+from transpiler.ir import ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, ROW_NUMBERS, ROWS, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 
 ROLE = 'op_role'
 _BACKWARD = 1
 _EMPTY_TYPE = 'FP32'  # of the tensor without elements
 _LIKE_THE_OPERAND = -1
+_DIFFERENTIABLE = (framework_pb2.VarType.LOD_TENSOR, framework_pb2.VarType.LOD_TENSOR_ARRAY)
 SHAPE_SLOT = 'ShapeOf'  # of an op that releases data and leaves the shape; no kernel sees it
 
 
@@ -30,7 +35,8 @@ class EmittedProgram:
     `places` says in which block of the imported program, and where there, each of them stands; of those of `cloned`,
     there are several. `merged` maps each name that is gone to that of the memory it uses now, `renamed` has those that
     attributes may list. `stands_for` says, of each name that is new, what the last value in that memory was called. `emptied` are variables
-    of the main block that have their names, and nothing in them in the end.
+    of the main block that have their names, and nothing in them in the end. `segments` are blocks that were cut out of the main
+    block; what they declare is in `merged`, as it is gone from there.
     """
 
     message: framework_pb2.ProgramDesc
@@ -41,19 +47,27 @@ class EmittedProgram:
     renamed: Renamed
     stands_for: Dict[str, str]
     emptied: Set[str]
+    segments: FrozenSet[int] = frozenset()
 
 
-def emit(program: ImportedProgram,
-         graph: Graph,
-         done: str = '',
-         held: FrozenSet[int] = frozenset()) -> EmittedProgram:
+def emit(
+    program: ImportedProgram,
+    graph: Graph,
+    done: str = '',
+    held: FrozenSet[int] = frozenset(),
+    segments: Segments = ()) -> EmittedProgram:
     """A message like that of `program`, with the order and the storages of `graph`, and noted as `done`, if that is a text.
 
-    The order of the regions of `held`, and of those that were pinned before, is pinned.
+    The order of the regions of `held`, and of those that were pinned before, is pinned; so is that of the main region if it
+    is cut into `segments`.
     """
     emitted = _Emitter(program, graph).run()
+    if done:
+        _end_gradients(emitted.message)
     for block, region in program.block_regions.items():
-        if region in held or block in program.pinned_blocks:
+        if region == 0 and segments:
+            _cut(program, emitted, segments, len(graph.regions[0].ops))
+        elif region in held or block in program.pinned_blocks:
             pin(emitted.message, block)
         elif region == 0:
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
@@ -63,6 +77,33 @@ def emit(program: ImportedProgram,
         variable = emitted.message.blocks[0].vars.add(name=done)
         variable.type.type = framework_pb2.VarType.RAW
     return emitted
+
+
+def _cut(program: ImportedProgram, emitted: EmittedProgram, segments: Segments, ops: int) -> None:
+    """Puts the ops of each segment, of a main region of `ops`, into a block of its own."""
+    had = {v.name for v in emitted.message.blocks[0].vars}
+    kept = frozenset(
+        v.name for v in program.graph.values if v.region == 0 and (v.fed or v.fetched or v.skipped))
+    origins = emitted.origins[0]
+    added = len(origins) - ops  # in front
+    emitted.message, made = cut(emitted.message,
+                                [(first + added, last + added) for first, last in segments], kept)
+    main: List[Optional[int]] = [None, *origins]
+    for first, last in reversed(made.values()):
+        main[first + 1:last + 2] = [None]
+    emitted.origins[0] = main
+    emitted.origins += [origins[first:last + 1] for first, last in made.values()]
+    emitted.segments = frozenset(made)
+    now = {v.name for v in emitted.message.blocks[0].vars}
+    emitted.merged.update((name, name) for name in had - now)
+
+
+def _end_gradients(message: framework_pb2.ProgramDesc) -> None:
+    """Nothing has a gradient any more: what one would be made of is gone, or another's. That survives clone and save; the
+    guard of a live program says more."""
+    for variable in (v for block in message.blocks for v in block.vars):
+        if not variable.persistable and variable.type.type in _DIFFERENTIABLE:
+            variable.stop_gradient = True
 
 
 def _releases(block: framework_pb2.BlockDesc) -> List[int]:
@@ -97,7 +138,10 @@ class _Emitter:
             FILL: self._emit_number,
             CONVERT: self._emit_cast,
             SELECT: self._emit_choice,
-            DIVIDE: self._emit_quotient
+            DIVIDE: self._emit_quotient,
+            ROWS: self._emit_rows,
+            ROW_NUMBERS: self._emit_row_numbers,
+            ADD_ROWS: self._emit_row_sum
         }
         self._declarations = {
             (region, v.name): v for block, region in program.block_regions.items()
@@ -112,24 +156,15 @@ class _Emitter:
         return {v.id for v in self._graph.values if v.storage in storages}
 
     def run(self) -> EmittedProgram:
-        message = framework_pb2.ProgramDesc()
-        message.CopyFrom(self._program.message)
-        origins: List[List[Optional[int]]] = [[] for _ in message.blocks]
-        for block, region in self._program.block_regions.items():
-            ops = list(self._graph.region_ops(region))
-            self._emit_block(message.blocks[block], region, ops)
-            origins[block] = [op.origin for op in ops]
-        for block, region in self._program.block_regions.items():
-            kinds = {
-                self._graph.values[v].kind for op in self._graph.region_ops(region)
-                if op.kind == RELEASE for v in op.writes()
-            }
-            if any(op.kind == FORGET for op in self._graph.region_ops(region)):
-                _declare_never_written(message.blocks[block])
-            if ValueKind.ARRAY in kinds:
-                _declare_empty_array(message.blocks[block])
-            if kinds - {ValueKind.ARRAY} and _declare_empty(message.blocks[block]):
-                origins[block].insert(0, None)
+        message = without_ops(self._program.message)
+        origins: List[List[Optional[int]]] = []
+        for old, block in zip(self._program.message.blocks, message.blocks):
+            region = self._program.block_regions.get(old.idx)
+            if region is None:  # no op runs it
+                block.ops.extend(old.ops)
+                origins.append([])
+            else:
+                origins.append(self._emit_block(block, region))
         merged = {
             v.name: self._names[v.id] for v in self._graph.values if self._names[v.id] != v.name
         }
@@ -137,11 +172,9 @@ class _Emitter:
         return EmittedProgram(message, origins, self._program.places(), cloned, merged,
                               self._names.replaced, self._names.stands_for, self._names.emptied)
 
-    def _emit_block(self, block: framework_pb2.BlockDesc, region: int, ops: List[Op]) -> None:
-        del block.ops[:]
-        for op in ops:
-            self._emit_op(op, block.ops.add())
-        _set_roles(block.ops, ops)
+    def _emit_block(self, block: framework_pb2.BlockDesc, region: int) -> List[Optional[int]]:
+        """Fills `block`, which has its variables by now; gives the origins of its ops."""
+        ops = list(self._graph.region_ops(region))
         gone = {
             v.name
             for v in self._declared_in.get(region, ())
@@ -152,6 +185,24 @@ class _Emitter:
             del block.vars[:]
             block.vars.extend(kept)
         self._declare_added(block, region)
+        self._declare_ours(block, ops)
+        ahead = len(block.ops)
+        for op in ops:
+            self._emit_op(op, block.ops.add())
+        _set_roles(block.ops[ahead:], ops)
+        return [None] * ahead + [op.origin for op in ops]
+
+    def _declare_ours(self, block: framework_pb2.BlockDesc, ops: List[Op]) -> None:
+        """What ops of ours read, and ahead of all ops those that fill it."""
+        kinds = {
+            self._graph.values[v].kind for op in ops if op.kind == RELEASE for v in op.writes()
+        }
+        if any(op.kind == FORGET for op in ops):
+            _declare_never_written(block)
+        if ValueKind.ARRAY in kinds:
+            _declare_empty_array(block)
+        if kinds - {ValueKind.ARRAY}:
+            _declare_empty(block)
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
         """What the block does not declare by now, each storage like the value that it is called after."""
@@ -175,9 +226,10 @@ class _Emitter:
     def _look_like(self, tensor: framework_pb2.VarType.TensorDesc, value: Value) -> None:
         """What a pass gave another type or another shape than that of the value it is declared like."""
         tensor.data_type = self._data_type(value.id)
-        if value.shape == (ONE,):
+        if value.shape != self._graph.values[
+                value.copy_of].shape:  # a pass gives only sizes that are known
             del tensor.dims[:]
-            tensor.dims.append(1)
+            tensor.dims.extend(dim.evaluate({}) for dim in value.shape)
 
     def _home(self, value: Value) -> int:
         """The region that the imported program declares `value` in; its own if a pass added it."""
@@ -189,7 +241,7 @@ class _Emitter:
         return self._declarations[original.region, original.name]
 
     def _emit_op(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        if op.origin is None or op.kind in MEMORY_KINDS:
+        if op.origin is None or op.kind in (*MEMORY_KINDS, ADD_ROWS):
             self._added[op.kind](op, desc)
             return
         desc.CopyFrom(self._program.descs[op.origin])
@@ -259,6 +311,16 @@ class _Emitter:
 
     def _emit_quotient(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         self._make('elementwise_div', op, desc, ('X', 'Y'), axis=-1)
+
+    def _emit_rows(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make('slice', op, desc, ('Input',), **row_attributes(*op.facts.rows))
+
+    def _emit_row_numbers(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make('assign_value', op, desc, (), **row_number_attributes(*op.facts.rows))
+
+    def _emit_row_sum(self, op: Op, desc: framework_pb2.OpDesc) -> None:
+        self._make(ROW_SUM, op, desc, ('X', 'AddValue', 'Index'), **ROW_SUM_ATTRIBUTES)
+        desc.attrs.extend(a for a in self._program.descs[op.origin].attrs if a.name == ROLE)
 
     def _make(self, kind: str, op: Op, desc: framework_pb2.OpDesc, slots: Sequence[str],
               **attributes: object) -> None:
@@ -342,16 +404,12 @@ def _declare_never_written(block: framework_pb2.BlockDesc) -> None:
         _declare_without_elements(block, NEVER_WRITTEN)
 
 
-def _declare_empty(block: framework_pb2.BlockDesc) -> bool:
-    """Declares and fills the tensor without elements; False if the block has it already."""
-    if any(v.name == EMPTY_TENSOR for v in block.vars):
-        return False
-    _declare_without_elements(block, EMPTY_TENSOR)
-    fill = make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0, **{ROLE: 0})
-    ops = [fill, *block.ops]
-    del block.ops[:]
-    block.ops.extend(ops)
-    return True
+def _declare_empty(block: framework_pb2.BlockDesc) -> None:
+    """Declares and fills the tensor without elements, unless the block has it already."""
+    if not any(v.name == EMPTY_TENSOR for v in block.vars):
+        _declare_without_elements(block, EMPTY_TENSOR)
+        block.ops.add().CopyFrom(
+            make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0, **{ROLE: 0}))
 
 
 def _declare_without_elements(block: framework_pb2.BlockDesc, name: str) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Iterator
-
 import paddle
-from paddle.base import framework
 
 from transpiler.errors import UnsupportedPaddleError
 
@@ -21,14 +17,7 @@ def check_paddle(version: str = paddle.__version__) -> None:
             f'Install paddlepaddle=={SUPPORTED}.2 (or paddlepaddle-gpu=={SUPPORTED}.2).')
 
 
-def collects_garbage() -> bool:
-    """Whether the executor frees variables after their last use."""
-    flag = 'FLAGS_eager_delete_tensor_gb'
-    return paddle.get_flags([flag])[flag] >= 0
-
-
-@contextlib.contextmanager
-def static_mode() -> Iterator[None]:
-    """Paddle builds ops and variables of programs only in static mode; dygraph mode is there again afterwards."""
-    with framework._dygraph_guard(None):
-        yield
+def runs_blocks() -> bool:
+    """Whether the executor runs blocks more than once; with this flag it crashes in the second run (2.6.2)."""
+    flag = 'FLAGS_new_executor_use_inplace'
+    return not paddle.get_flags([flag])[flag]

@@ -73,5 +73,7 @@ def _most(at_base: int, doubled: Mapping[str, int], small: Sequence[Tuple[int, i
 def _above(at_base: int, doubled: Mapping[str, int]) -> Size:
     """A sum that is nowhere below one with these slopes, though a constant is taken off there."""
     slopes = {s: max(Fraction(0), Fraction(d - at_base, PROBE)) for s, d in doubled.items()}
-    constant = max(0, max([at_base, *doubled.values()]) - sum(slopes.values()) * PROBE)
-    return Size({(): constant, **{((s, 1),): slope for s, slope in slopes.items()}})
+    linear = Size({((s, 1),): slope for s, slope in slopes.items()})
+    probes = [(dict.fromkeys(doubled, PROBE), at_base)]
+    probes += [({**dict.fromkeys(doubled, PROBE), s: 2 * PROBE}, d) for s, d in doubled.items()]
+    return linear + max([0, *(dim - linear.evaluate(dims) for dims, dim in probes)])

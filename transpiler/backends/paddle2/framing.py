@@ -16,8 +16,10 @@ from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, NEV
                                                   ImportedProgram, is_forget, is_release)
 from transpiler.backends.paddle2.naming import Renamed, rename_lists
 from transpiler.backends.paddle2.registry import EMPTY_NAME
+from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, Op
+from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, Meaning, Op, ValueKind
+from transpiler.ir.dtypes import ROW_NUMBER
 
 _Block = framework_pb2.BlockDesc
 _Desc = framework_pb2.OpDesc
@@ -32,6 +34,7 @@ _FIELDS = MappingProxyType({
     framework_pb2.STRING: 's',
     framework_pb2.BOOLEAN: 'b',
     framework_pb2.BOOLEANS: 'bools',
+    framework_pb2.INTS: 'ints',
     framework_pb2.LONGS: 'longs'
 })
 
@@ -62,8 +65,9 @@ def check_frame(program: ImportedProgram,
     for block in old.blocks:
         for variable in block.vars:
             everywhere.setdefault(variable.name, []).append(variable)
+    ends_gradients = bool(again.done - program.done)
     for before, after in zip(old.blocks, new.blocks):
-        _check_declarations(before, after, everywhere)
+        _check_declarations(before, after, everywhere, ends_gradients)
         _check_emptiness(after)
     missing = _undeclared(new) - _undeclared(old)
     if missing:
@@ -77,7 +81,8 @@ def check_frame(program: ImportedProgram,
 
 
 def _check_declarations(before: _Block, after: _Block,
-                        everywhere: Mapping[str, List[framework_pb2.VarDesc]]) -> None:
+                        everywhere: Mapping[str, List[framework_pb2.VarDesc]],
+                        ends_gradients: bool) -> None:
     """A name that was there is declared as it was; one that is new is nobody's parameter."""
     had = {v.name: v for v in before.vars}
     for name, count in Counter(v.name for v in after.vars).items():
@@ -86,9 +91,9 @@ def _check_declarations(before: _Block, after: _Block,
     for variable in after.vars:
         name = variable.name
         if name in had:
-            same = had[name] == variable
+            same = variable == _expected(had[name], ends_gradients)
         elif name in (EMPTY_TENSOR, EMPTY_ARRAY, NEVER_WRITTEN):
-            same = variable == _empty(name)
+            same = variable == _expected(_empty(name), ends_gradients)
         else:
             twins = everywhere.get(name, ())
             same = not (variable.persistable or variable.is_parameter or
@@ -99,6 +104,15 @@ def _check_declarations(before: _Block, after: _Block,
     gone = {v.name for v in before.vars if v.persistable} - {v.name for v in after.vars}
     if gone:
         raise VerificationError(f'variable {sorted(gone)[0]!r} is gone')
+
+
+def _expected(had: framework_pb2.VarDesc, ends_gradients: bool) -> framework_pb2.VarDesc:
+    """How what was declared as `had` is to be declared: what memory is given to has no gradient any more."""
+    found = framework_pb2.VarDesc()
+    found.CopyFrom(had)
+    if ends_gradients and not had.persistable and had.type.type in (_TENSOR, _ARRAY):
+        found.stop_gradient = True
+    return found
 
 
 def _without_flags(variable: framework_pb2.VarDesc) -> framework_pb2.VarDesc:
@@ -179,6 +193,9 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
                 renamed: Renamed) -> None:
     """The same slots, the same attributes, and variables of the same types."""
     before, after = program.descs[old.id], again.descs[new.id]
+    if old.facts.left_fold and new.facts.means is Meaning.ROWS_ADDED:
+        _check_row_sum(program, again, old, new)
+        return
     is_part = old.facts.left_fold and len(new.operands) < len(old.operands)
     slots = [_slots(before.inputs), _slots(before.outputs)]
     if is_part:
@@ -200,6 +217,19 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
             raise VerificationError(
                 f'{again.graph.values[has].name!r} of {before.type} is declared '
                 'as another type of variable')
+
+
+def _check_row_sum(program: ImportedProgram, again: ImportedProgram, old: Op, new: Op) -> None:
+    """A step of a sum, by rows: the operands are what the proof takes them for, and nothing else is said."""
+    desc = again.descs[new.id]
+    slots = [_slots(desc.inputs), _slots(desc.outputs)]
+    looks = [_looks(again, v) for v in new.operands + new.results]
+    sum_looks = _looks(program, old.results[0])
+    if (slots != [[('X', 1), ('AddValue', 1), ('Index', 1)], [('Out', 1)]] or
+            desc.type != ROW_SUM or _said(desc) != ROW_SUM_ATTRIBUTES or
+            looks != [sum_looks, sum_looks, (ValueKind.DENSE, ROW_NUMBER[0]), sum_looks]):
+        raise VerificationError(
+            f'the {desc.type} that adds rows for {old.kind} does something else')
 
 
 def _looks(program: ImportedProgram, value: int) -> Tuple:
@@ -295,6 +325,16 @@ def _divides(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
     return said == {'axis': -1} and _same_looks(again, op)
 
 
+def _takes_rows(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
+    return op.facts.rows is not None and said == row_attributes(*op.facts.rows) and _same_looks(
+        again, op)
+
+
+def _numbers_rows(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
+    return (op.facts.rows is not None and said == row_number_attributes(*op.facts.rows) and
+            _looks(again, op.results[0]) == (ValueKind.DENSE, ROW_NUMBER[0]))
+
+
 def _same_looks(again: ImportedProgram, op: Op, first: int = 0) -> bool:
     """Whether its operands, from the `first` on, and its result are tensors of one type."""
     return len({_looks(again, v) for v in op.operands[first:] + op.results}) == 1
@@ -312,6 +352,8 @@ _ADDED: Mapping[str, Callable[[ImportedProgram, Op, _Attributes], bool]] = Mappi
     'cast': _casts,
     'where': _chooses,
     'elementwise_div': _divides,
+    'slice': _takes_rows,
+    'assign_value': _numbers_rows,
 })
 _SHAPE_SLOT = 'ShapeOf'
 _BUFFERS = (['X'], ['Out', 'XOut'])
@@ -327,6 +369,8 @@ _SLOTS = MappingProxyType({
     'cast': ((['X'], ['Out']),),
     'where': ((['Condition', 'X', 'Y'], ['Out']),),
     'elementwise_div': ((['X', 'Y'], ['Out']),),
+    'slice': ((['Input'], ['Out']),),
+    'assign_value': (([], ['Out']),),
 })
 
 

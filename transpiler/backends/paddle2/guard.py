@@ -6,13 +6,17 @@ error to name the cause and the way out, wherever the program is used as the obj
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping
+from typing import Any, Dict, Iterable, List, Mapping
 
 from paddle.base import framework
+from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.run_once import is_segmented
+from transpiler.backends.paddle2.segments import joined
 from transpiler.errors import InvalidProgramError, MergedVariableError
 
 _MERGED = '_merged_variables'
+_KEEPER = '_heap_keeper'
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:
@@ -29,7 +33,35 @@ def guard(program: framework.Program, merged: Mapping[str, str]) -> None:
             block.__class__ = _GuardedBlock
 
 
-class OptimizedProgram(framework.Program):
+def keep(program: framework.Program, keeper: Any) -> None:
+    """Lets `keeper.before_run()` be called ahead of each run of `program` by an executor, and of its clones."""
+    if not isinstance(program, KeptProgram):
+        program.__class__ = KeptProgram
+    setattr(program, _KEEPER, keeper)
+
+
+class KeptProgram(framework.Program):
+    """A Program between whose runs the heap is kept small."""
+
+    def clone(self, for_test: bool = False) -> framework.Program:
+        copy = super().clone(for_test)
+        if hasattr(self, _KEEPER):
+            keep(copy, getattr(self, _KEEPER).fresh())
+        return copy
+
+    @property
+    def _heter_pipeline_opt(self) -> Any:
+        """What executors ask for once ahead of each run, and nobody else."""
+        if hasattr(self, _KEEPER):
+            getattr(self, _KEEPER).before_run()
+        return self.__dict__['_heter_pipeline_opt']
+
+    @_heter_pipeline_opt.setter
+    def _heter_pipeline_opt(self, options: Any) -> None:
+        self.__dict__['_heter_pipeline_opt'] = options
+
+
+class OptimizedProgram(KeptProgram):
     """A Program some of whose variables are gone."""
 
     def clone(self, for_test: bool = False) -> framework.Program:
@@ -45,7 +77,8 @@ class OptimizedProgram(framework.Program):
     def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> framework.Program:
         fed = feeded_var_names if isinstance(feeded_var_names, list) else [feeded_var_names]
         _refuse(self, [*fed, *(targets if isinstance(targets, list) else [targets])])
-        return super()._prune_with_input(feeded_var_names, targets)
+        return framework.Program._prune_with_input(_in_one_piece(self), feeded_var_names,
+                                                   _by_name(targets))
 
     @property
     def _appending_grad_times(self) -> int:
@@ -59,6 +92,22 @@ class OptimizedProgram(framework.Program):
                 'gradients cannot be added to a program that memory_optimize has rewritten: it keeps what the gradients '
                 'need no longer. Build the program again and call minimize or append_backward before memory_optimize'
             )
+
+
+def _in_one_piece(program: framework.Program) -> framework.Program:
+    """`program` without segments. Paddle keeps all of a block that runs, and what that reads, to get one result of it."""
+    message = framework_pb2.ProgramDesc.FromString(program.desc.serialize_to_string())
+    if not is_segmented(message):
+        return program
+    whole = framework.Program.parse_from_string(joined(message).SerializeToString())
+    whole._copy_param_info_from(program)
+    whole._copy_dist_param_info_from(program)
+    return whole
+
+
+def _by_name(targets: Any) -> List[Any]:
+    given = targets if isinstance(targets, list) else [targets]
+    return [t.name if isinstance(t, framework.Variable) else t for t in given]
 
 
 class _GuardedBlock(framework.Block):

@@ -12,13 +12,16 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared
+from transpiler.backends.call_stacks import source_line
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches
 from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
+from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
 from transpiler.backends.paddle2.shapes import Inferred, infer
+from transpiler.backends.paddle2.slices import link_slices
 from transpiler.backends.paddle2.workspaces import workspace_of
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
@@ -32,7 +35,6 @@ EMPTY_ARRAY = 'transpiler.empty_array'
 NEVER_WRITTEN = 'transpiler.never_written'
 CALL_STACK = 'op_callstack'
 _DEEPEST = 150  # blocks inside each other
-_RUNS_PARTS = 'conditional_block_infer'  # one block may be run by several of these
 _BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -45,7 +47,7 @@ _REGION_KINDS = {
     'while': RegionKind.LOOP,
     'while_grad': RegionKind.LOOP_GRADIENT,
     'conditional_block': RegionKind.BRANCH,
-    'conditional_block_infer': RegionKind.BRANCH,
+    RUNS_BLOCK: RegionKind.BRANCH,
     'conditional_block_grad': RegionKind.BRANCH_GRADIENT,
 }
 
@@ -60,6 +62,7 @@ class ImportedProgram:
     block_regions: Dict[int, int]  # block index -> region id; blocks that no op runs are missing
     pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
     gone: Mapping[str, str] = field(default_factory=dict)  # names that earlier calls took away
+    closed: str = ''
 
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
@@ -80,8 +83,10 @@ class ImportedProgram:
 
     @property
     def done(self) -> FrozenSet[str]:
-        return frozenset(
-            (OPTIMIZED, RELEASED)).intersection(v.name for v in self.message.blocks[0].vars)
+        both = frozenset((OPTIMIZED, RELEASED))
+        if is_segmented(self.message):  # its order and its scopes are what they have to be
+            return both
+        return both.intersection(v.name for v in self.message.blocks[0].vars)
 
     def places(self) -> Dict[int, Tuple[int, int]]:
         """By op id: the index of its block, and its position in it."""
@@ -172,11 +177,13 @@ class _Importer:
         # They are fed, and held, even if no op reads them.
         self._inputs = {v.name for v in message.blocks[0].vars if v.need_check_feed}
         self._runs = Counter(b for block in message.blocks for op in block.ops
-                             if op.type == _RUNS_PARTS for b in _blocks_run(op))
+                             if op.type == RUNS_BLOCK
+                             for b in _blocks_run(op))  # by several, in parts
 
     def run(self) -> ImportedProgram:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
         self._mark_fed_and_fetched()
+        link_slices(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
 
@@ -253,7 +260,7 @@ class _Importer:
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
         """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
-        if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.outputs, 'Out'):
+        if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.inputs, 'Dep'):
             op.kind = UNCOPIED
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
             return True
@@ -285,7 +292,7 @@ class _Importer:
             region.trips = Size.dim(f'T{block}')
             region.keeps_scopes = not _flag(desc, 'is_test')
         elif kind is RegionKind.BRANCH:
-            region.frees_at_once = desc.type == _RUNS_PARTS  # by Paddle's old executor
+            region.frees_at_once = desc.type == RUNS_BLOCK  # by Paddle's old executor
             region.keeps_scopes = desc.type == 'conditional_block' and not _flag(desc, 'is_test')
         elif kind is RegionKind.LOOP_GRADIENT:
             region.trips = self._graph.regions[region.forward].trips
@@ -466,20 +473,3 @@ def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
         written = {n for s in op.outputs for n in s.arguments}
         names.update(n for s in op.inputs for n in s.arguments if n in written)
     return frozenset(names)
-
-
-def source_line(callstack: Sequence[Union[str, bytes]]) -> str:
-    """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
-    innermost = ''
-    for line in reversed(callstack):
-        frame = _text(line).strip()
-        if frame.startswith('File'):
-            if '/paddle/' not in frame and '/site-packages/' not in frame:
-                return frame
-            innermost = innermost or frame
-    return innermost
-
-
-def _text(read: Union[str, bytes]) -> str:
-    """What protobuf read as a string. It leaves bytes where that is no UTF-8: a path in the encoding of a file system."""
-    return read if isinstance(read, str) else read.decode('utf-8', 'replace')

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
+import itertools
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle.base import core, framework
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.emitter import ROLE, EmittedProgram
+from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.guard import guard, merged_variables
-from transpiler.backends.paddle2.importer import CALL_STACK, source_line
+from transpiler.backends.call_stacks import source_line
+from transpiler.backends.paddle2.importer import CALL_STACK
 from transpiler.backends.paddle2.naming import INNER_LISTS, NAME_LISTS
 from transpiler.errors import InvalidProgramError
 
 _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _FORMER = '_descs_before_memory_optimize'
-_NOWHERE = -1
+_NOWHERE, _MAIN = -1, 0
+_AT_A_TIME = 64  # ops that are made of bytes
 _POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
 
 def message_of(program: Any) -> framework_pb2.ProgramDesc:
     """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
 
-    Block by block: Paddle's serialization of the whole copies it first. The versions of operators, which only saving notes,
-    are left out, and of call stacks, which are most of a program, all but the one line that is looked at.
+    Op by op: Paddle writes a block in bytes from messages that it makes of all ops first, twice as large as the ops, and then
+    keeps. The versions of operators, which only saving notes, are left out, and of call stacks, which are most of a program,
+    all but the one line that is looked at.
     """
     if isinstance(program, paddle.static.CompiledProgram):
         raise InvalidProgramError(
@@ -37,17 +42,23 @@ def message_of(program: Any) -> framework_pb2.ProgramDesc:
     message = framework_pb2.ProgramDesc()
     message.version.version = program.desc._version()
     for index in range(program.desc.num_blocks()):
-        block = message.blocks.add()
-        block.MergeFromString(program.desc.block(index).serialize_to_string())
-        _shorten_call_stacks(block)
+        _add_block(message, program.desc.block(index))
     return message
 
 
-def _shorten_call_stacks(block: framework_pb2.BlockDesc) -> None:
-    for op in block.ops:
-        for attribute in op.attrs:
-            if attribute.name == CALL_STACK:
-                attribute.strings[:] = [source_line(attribute.strings)]
+def _add_block(message: framework_pb2.ProgramDesc, desc: core.BlockDesc) -> None:
+    block = message.blocks.add()
+    block.idx, block.parent_idx = desc.id, desc.parent
+    if desc.get_forward_block_idx() != _NOWHERE:
+        block.forward_block_idx = desc.get_forward_block_idx()
+    for variable in desc.all_vars():
+        block.vars.add().MergeFromString(variable.serialize_to_string())
+    for index in range(desc.op_size()):
+        op = core.OpDesc()  # a copy: what is made of an op to write it in bytes stays with it
+        op.copy_from(desc.op(index))
+        if op.has_attr(CALL_STACK):
+            op._set_strs_attr(CALL_STACK, [source_line(op.attr(CALL_STACK))])
+        block.ops.add().MergeFromString(op.serialize_to_string())
 
 
 def replace_contents(program: framework.Program, emitted: EmittedProgram) -> None:
@@ -73,53 +84,60 @@ def replace_contents(program: framework.Program, emitted: EmittedProgram) -> Non
 def _described(program: framework.Program, emitted: EmittedProgram) -> core.ProgramDesc:
     """The desc of the emitted program. Ops that `program` has are copied inside Paddle, and renamed: from bytes, it would
     read and free all their call stacks."""
-    added = _without_copies(emitted)
-    desc = core.ProgramDesc(added.SerializeToString())
+    desc = core.ProgramDesc(without_ops(emitted.message).SerializeToString())
     identified: Set[int] = set()
-    for block, message in zip(program.blocks, emitted.message.blocks):
-        origins = emitted.origins[block.idx]
+    for message in emitted.message.blocks:
+        origins = emitted.origins[message.idx]
         if not origins:  # no op runs it
             origins = [_NOWHERE] * len(message.ops)
-        _append_ops(desc, block, message, origins, emitted, identified)
-        desc.block(block.idx)._remove_op(0, len(added.blocks[block.idx].ops))
+        _append_ops(desc, program, message.idx, emitted, origins, identified)
     return desc
 
 
-def _without_copies(emitted: EmittedProgram) -> framework_pb2.ProgramDesc:
-    """The emitted program without the ops that stand for others."""
-    added = framework_pb2.ProgramDesc()
-    added.version.CopyFrom(emitted.message.version)
-    for block, origins in zip(emitted.message.blocks, emitted.origins):
-        new = added.blocks.add()
-        new.idx, new.parent_idx = block.idx, block.parent_idx
-        if block.HasField('forward_block_idx'):
-            new.forward_block_idx = block.forward_block_idx
-        new.vars.extend(block.vars)
-        new.ops.extend(op for op, origin in zip(block.ops, origins) if origin is None)
-    return added
-
-
-def _append_ops(desc: core.ProgramDesc, old: framework.Block, message: framework_pb2.BlockDesc,
-                origins: Sequence[Optional[int]], emitted: EmittedProgram,
-                identified: Set[int]) -> None:
-    """Puts the emitted ops behind the added ones, which the block of `desc` has already."""
-    block, added = desc.block(old.idx), 0
-    for index, (op, origin) in enumerate(zip(message.ops, origins)):
+def _append_ops(desc: core.ProgramDesc, old: framework.Program, index: int, emitted: EmittedProgram,
+                origins: Sequence[Optional[int]], identified: Set[int]) -> None:
+    """Puts the emitted ops into block `index` of `desc`: copies of those of the program, and added ones."""
+    block, ops = desc.block(index), emitted.message.blocks[index].ops
+    places = [emitted.places.get(origin, (index, at)) for at, origin in enumerate(origins)]
+    had = [
+        None if origin is None else old.block(home).desc.op(position)
+        for origin, (home, position) in zip(origins, places)
+    ]
+    # Another operator may stand for one that the program has.
+    had = [op if op is not None and op.type() == new.type else None for op, new in zip(had, ops)]
+    added = _added_ops(emitted.message, index, (op for op, of in zip(ops, had) if of is None))
+    for op, origin, copied in zip(ops, origins, had):
         new = block.append_op()
-        if origin is None:
-            new.copy_from(block.op(added))
-            added += 1
+        if copied is None:
+            new.copy_from(next(added))
         else:
-            home, position = emitted.places.get(origin, (old.idx, index))
-            new.copy_from(old.program.block(home).desc.op(position))
+            new.copy_from(copied)
             _rename(new, op)
             _rename_lists(new, op)
             if origin in emitted.cloned:
                 _set_role(new, op)
+            if index in emitted.segments:
+                _shorten_call_stack(new, op)
         _identify(new, identified)
         for attribute in op.attrs:
             if attribute.type in _POINTERS:
                 _point_home(new, attribute, desc, block)
+
+
+def _added_ops(message: framework_pb2.ProgramDesc, block: int,
+               ops: Iterable[framework_pb2.OpDesc]) -> Iterator[core.OpDesc]:
+    """Paddle's own form of `ops`, each for as long as the next is not asked for. Some at a time: a program that Paddle makes
+    of bytes keeps all that it has read."""
+    left = iter(ops)
+    while True:
+        some = list(itertools.islice(left, _AT_A_TIME))
+        if not some:
+            return
+        frame = without_ops(message, declared=False)
+        frame.blocks[block].ops.extend(some)
+        made = core.ProgramDesc(frame.SerializeToString())
+        for index in range(len(some)):
+            yield made.block(block).op(index)
 
 
 def _identify(op: core.OpDesc, identified: Set[int]) -> None:
@@ -141,6 +159,13 @@ def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
             desc.remove_output(name)
         for slot in op.outputs:
             desc.set_output(slot.parameter, list(slot.arguments))
+
+
+def _shorten_call_stack(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
+    """To the line of the user's that `op` has: each run of a segment copies all that its ops say."""
+    for attribute in op.attrs:
+        if attribute.name == CALL_STACK:
+            desc._set_strs_attr(CALL_STACK, list(attribute.strings))
 
 
 def _rename_lists(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
@@ -182,11 +207,15 @@ class _Contents:
         self.desc = program.desc
         self._program = program
         self._blocks = [(b, b.desc, dict(b.vars), list(b.ops)) for b in program.blocks]
+        self._homes = [(op, op.block) for b in program.blocks for op in b.ops]
         self._variables = [(v, v.desc, v.op) for b in program.blocks for v in b.vars.values()]
         self._ops = [(op, op.desc) for b in program.blocks for op in b.ops]
 
     def restore(self) -> None:
         self._program.desc = self.desc
+        del self._program.blocks[len(self._blocks):]
+        for op, block in self._homes:
+            op.block = block
         for block, desc, variables, ops in self._blocks:
             block.desc = desc
             block.vars.clear()
@@ -201,11 +230,14 @@ class _Contents:
 def _adopt(program: framework.Program, desc: core.ProgramDesc, emitted: EmittedProgram) -> None:
     """Lets the objects that stand for parts of the program stand for those of `desc`."""
     program.desc = desc
+    had = {(b.idx, at): op for b in program.blocks for at, op in enumerate(b.ops)}
+    count = len(program.blocks)
+    program.blocks += [framework.Block(program, i) for i in range(count, desc.num_blocks())]
     for block in program.blocks:
         block.desc = desc.block(block.idx)
         _adopt_variables(block)
     for block in program.blocks:
-        _adopt_ops(block, emitted)
+        _adopt_ops(block, emitted, had, _MAIN if block.idx >= count else block.idx)
 
 
 def _adopt_variables(block: framework.Block) -> None:
@@ -237,19 +269,22 @@ def _add_variable(block: framework.Block, desc: core.VarDesc) -> None:
     block.create_var(name=desc.name(), type=desc.type(), persistable=desc.persistable(), **tensor)
 
 
-def _adopt_ops(block: framework.Block, emitted: EmittedProgram) -> None:
-    """Gives the ops of the block their objects: those that they had, or new ones."""
+def _adopt_ops(block: framework.Block, emitted: EmittedProgram,
+               had: Dict[Tuple[int, int], framework.Operator], moved_from: int) -> None:
+    """Gives the ops of the block their objects, those that they had there or in block `moved_from`, or new ones.
+
+    `had` has them by block and position there.
+    """
     for variable in block.vars.values():
         variable.op = None  # the one that makes it
-    had = dict(enumerate(block.ops))
     block.ops.clear()
     for index, origin in enumerate(emitted.origins[block.idx]):
         desc = block.desc.op(index)
-        home, position = emitted.places.get(origin, (block.idx, _NOWHERE))
-        op = had.pop(position, None) if home == block.idx else None
+        place = emitted.places.get(origin, (block.idx, _NOWHERE))
+        op = had.pop(place, None) if place[0] in (block.idx, moved_from) else None
         if op is None:
             op = framework.Operator(block=block, desc=desc)
-        op.desc = desc
+        op.desc, op.block = desc, block
         for variable in filter(None, map(block.vars.get, desc.output_arg_names())):
             variable.op = variable.op or op
         block.ops.append(op)

@@ -109,6 +109,14 @@ def unpin(message: framework_pb2.ProgramDesc) -> None:
             _remove_order_slot(op)
 
 
+def unpinned(op: framework_pb2.OpDesc) -> framework_pb2.OpDesc:
+    """A copy of `op` without what `pin` added."""
+    plain = framework_pb2.OpDesc()
+    plain.CopyFrom(op)
+    _remove_order_slot(plain)
+    return plain
+
+
 def is_pinned(message: framework_pb2.ProgramDesc, block: int) -> bool:
     """Whether the order of `block` is held by `pin`."""
     name = _NAME.format(block)

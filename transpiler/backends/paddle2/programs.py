@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from paddle.base import framework
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.segments import Segments
 from transpiler.backends.base import Origins
+from transpiler.backends.calibration import cached_cost_model
 from transpiler.backends.paddle2 import environment
-from transpiler.backends.paddle2.calibration import cached_cost_model
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.framing import check_blocks, check_frame
-from transpiler.backends.paddle2.guard import merged_variables
+from transpiler.backends.paddle2.guard import keep, merged_variables
 from transpiler.backends.paddle2.importer import ImportedProgram, import_message, parse
 from transpiler.backends.paddle2.live_program import message_of, replace_contents
+from transpiler.backends.paddle2.run_once import is_segmented
+from transpiler.backends.paddle2.segments import block_run, join, segments_in
 from transpiler.backends.paddle2.shapes import Inferred
+from transpiler.backends.settings import collects_garbage, static_mode
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
-from transpiler.runtime import COLLECTING, RETAINING, Runtime
+from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
+
+_PIPELINE = (
+    "it is not what runs: fleet's pipeline cut it into sections, of which each worker runs "
+    'one for several small batches at a time, which is not modelled')
 
 
 class Programs:
@@ -28,7 +36,8 @@ class Programs:
 
     @property
     def runtime(self) -> Runtime:
-        return COLLECTING if environment.collects_garbage() else RETAINING
+        found = COLLECTING if collects_garbage() else RETAINING
+        return found if environment.runs_blocks() else replace(found, can=found.can - {Can.SEGMENT})
 
     @property
     def cost(self) -> Optional[CostModel]:
@@ -37,24 +46,25 @@ class Programs:
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
         environment.check_paddle()
-        with environment.static_mode():
+        with static_mode():
             yield
 
     def write(self,
               imported: ImportedProgram,
               graph: Graph,
               held: FrozenSet[int] = frozenset(),
-              done: str = '') -> EmittedProgram:
-        return emit(imported, graph, done, held)
+              done: str = '',
+              segments: Segments = ()) -> EmittedProgram:
+        return emit(imported, graph, done, held, segments)
 
     def reread(self, imported: ImportedProgram, written: EmittedProgram) -> Tuple[Graph, Origins]:
         fetched = [v.name for v in imported.graph.values if v.fetched]
         # What is proved does not depend on the shapes of the new program, nor on who made its ops.
-        message = parse(written.message.SerializeToString())
+        message = join(parse(written.message.SerializeToString()))
         check_blocks(imported.message, message)
         again = import_message(message, fetched, inferred=lambda _: Inferred({}, {}), labels=False)
         _check_names_kept(imported, written)
-        origins = _origins(again, written)
+        origins = _origins(again, _joined_origins(written))
         check_frame(imported, again, origins, written.renamed)
         for value in again.graph.values:  # what has a new name is what it was before anyone writes it, too
             value.name = written.stands_for.get(value.name, value.name)
@@ -67,10 +77,20 @@ class LivePrograms(Programs):
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
         imported = import_message(message_of(target), fetched, skipped)
-        return replace(imported, gone=merged_variables(target))
+        closed = _PIPELINE if target._pipeline_opt else ''
+        return replace(imported, gone=merged_variables(target), closed=closed)
+
+    def named(self, target: framework.Program, argument: str, given: Any) -> Any:
+        """`given`: variables have names."""
+        return given
 
     def apply(self, target: framework.Program, written: EmittedProgram) -> None:
         replace_contents(target, written)
+
+    def keep(self, target: framework.Program, keeper: Any) -> bool:
+        """Whether `keeper.before_run()` is called ahead of each run of `target` from now on."""
+        keep(target, keeper)
+        return True
 
 
 @dataclass
@@ -91,14 +111,25 @@ class SerializedPrograms(Programs):
         target.contents = written.message.SerializeToString()
 
 
-def _origins(again: ImportedProgram, written: EmittedProgram) -> Dict[int, int]:
+def _joined_origins(written: EmittedProgram) -> List[List[Optional[int]]]:
+    """What the ops of `written` stand for, block by block, if its segments were joined."""
+    if not is_segmented(written.message):
+        return written.origins
+    inner = [b.idx for b in segments_in(written.message)]
+    joined: List[Optional[int]] = []
+    for op, origin in list(zip(written.message.blocks[0].ops, written.origins[0]))[1:]:
+        index = block_run(op)
+        joined += written.origins[index] if index in inner else [origin]
+    return [joined, *written.origins[1:inner[0]]]
+
+
+def _origins(again: ImportedProgram, written: List[List[Optional[int]]]) -> Dict[int, int]:
     origins: Dict[int, int] = {}
     for block, region in again.block_regions.items():
         new_ops: List[int] = again.graph.regions[region].ops
-        if len(new_ops) != len(written.origins[block]):
+        if len(new_ops) != len(written[block]):
             raise VerificationError(f'block {block} has another number of operators')
-        origins.update(
-            (new, old) for new, old in zip(new_ops, written.origins[block]) if old is not None)
+        origins.update((new, old) for new, old in zip(new_ops, written[block]) if old is not None)
     return origins
 
 

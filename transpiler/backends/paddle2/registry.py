@@ -16,7 +16,8 @@ from paddle.base import core
 from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.operators import by_name
+from transpiler.backends.operators import ELEMENTWISE, by_name
+from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
 from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
@@ -52,8 +53,9 @@ _OF_PROGRAM = frozenset(
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
 # Operators of which some facts depend on attributes.
-_BY_ATTRIBUTES = frozenset(
-    {*_STATE, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'})
+_BY_ATTRIBUTES = frozenset({
+    *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'
+})
 
 
 class OpRegistry:
@@ -81,7 +83,8 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc))
+            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
+                          _is_elementwise(desc), rows_of(desc))
         if signature in self._with_attributes:
             signature += (_attribute_bytes(desc),)
         found = self._cache.get(signature)
@@ -111,21 +114,26 @@ class OpRegistry:
         proto = self._protos.get(desc.type)
         if proto is not None:
             attributes |= {a.name for a in proto.attrs}
-        return replace(by_name(desc.type),
-                       random=_draws_random_numbers(desc.type, attributes),
-                       aliases=desc.type == 'share_data',
-                       side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
-                       collective='ring_id' in attributes,
-                       in_place=in_place,
-                       same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
-                       shape_only=shape_only,
-                       unread=_unread_positions(desc),
-                       updates=_updates(desc),
-                       adds=_adds(desc),
-                       fills=_fills(desc),
-                       left_fold=_folds(desc),
-                       replay=_replay(desc),
-                       chooses=desc.type == 'select_output')
+        return replace(
+            by_name(desc.type),
+            random=_draws_random_numbers(desc.type, attributes),
+            aliases=desc.type == 'share_data',
+            side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
+            collective='ring_id' in attributes,
+            # Devices communicate on streams of their own.
+            asynchronous='ring_id' in attributes and not has_cpu_kernels_alone(),
+            in_place=in_place,
+            same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
+            shape_only=shape_only,
+            unread=_unread_positions(desc),
+            updates=_updates(desc),
+            adds=_adds(desc),
+            fills=_fills(desc),
+            left_fold=_folds(desc),
+            replay=_replay(desc),
+            elementwise=_is_elementwise(desc),
+            rows=rows_of(desc),
+            chooses=desc.type == 'select_output')
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -202,6 +210,12 @@ def _folds(desc: framework_pb2.OpDesc) -> bool:
     Paddle's own CPU kernel does. Those for other devices start from zero, which turns -0 into 0.
     """
     return desc.type == 'sum' and _runs_on_own_cpu_kernel(desc)
+
+
+def _is_elementwise(desc: framework_pb2.OpDesc) -> bool:
+    """An operand more would be an attribute in a tensor."""
+    named = [len(s.arguments) for slots in (desc.inputs, desc.outputs) for s in slots]
+    return desc.type in ELEMENTWISE and sum(named) == 2 and _runs_on_own_cpu_kernel(desc)
 
 
 def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-import networkx
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
@@ -233,15 +232,12 @@ def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int,
     An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
     dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
     """
-    graph = networkx.Graph()
-    graph.add_nodes_from(symbols)
     by_op: Dict[Tuple[int, int], List[str]] = {}
     for symbol, ops in failed.items():
         for op in ops:
             by_op.setdefault(op, []).append(symbol)
-    for tied in [*by_op.values(), *broadcast]:
-        networkx.add_path(graph, tied)
-    groups = sorted(map(sorted, networkx.connected_components(graph)), key=lambda g: (-len(g), g))
+    tied = _tied_together(symbols, [*by_op.values(), *broadcast])
+    groups = sorted(map(sorted, tied), key=lambda g: (-len(g), g))
     names: Dict[str, str] = {}
     for group in groups:
         rows = [s for s in group if s.startswith(f'{BATCH}(')]
@@ -249,6 +245,15 @@ def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int,
         name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
         names.update(dict.fromkeys(group, name))
     return names
+
+
+def _tied_together(symbols: Sequence[str], ties: Iterable[Sequence[str]]) -> List[Set[str]]:
+    """The finest partition of `symbols` in which each of `ties` lies within one part."""
+    part = {symbol: {symbol} for symbol in symbols}
+    for tied in ties:
+        joined = set().union(*(part.get(symbol, {symbol}) for symbol in tied))
+        part.update((symbol, joined) for symbol in joined)
+    return list({id(each): each for each in part.values()}.values())
 
 
 class _Step(NamedTuple):

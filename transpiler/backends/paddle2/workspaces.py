@@ -3,7 +3,7 @@
 `workspaces.json` is what `python -m benchmarks.kernels` found by running each kernel alone at several sizes. For each
 kind of operator it has cases, of which the first whose conditions hold gives the bytes: a formula, see `formulas`.
 Conditions are `last @axis` (the attribute is the last dim of the first operand), `@name = value` in JSON, `has SLOT`,
-`rows SLOT` (selected rows), `SLOT of FP32`, `SLOT dims 4`, `negative @name` (one of its numbers is),
+`rows SLOT` (selected rows), `alike SLOT SLOT` (of one type), `SLOT of FP32`, `SLOT dims 4`, `negative @name` (one of its numbers is),
 or two formulas that are equal; `not` turns each around.
 """
 
@@ -94,6 +94,9 @@ def holds(condition: str, kernel: Kernel) -> bool:
         return bool(kernel.slots.get(words[1]))
     if words[0] == 'rows':
         return any(t.rows for t in kernel.slots.get(words[1], ()))
+    if words[0] == 'alike':
+        one, other = ({t.dtype for t in kernel.slots.get(slot, ())} for slot in words[1:])
+        return one == other
     if words[1] == 'dims':
         first = kernel.slots.get(words[0], ())
         return bool(first) and first[0].shape is not None and len(first[0].shape) == int(words[2])

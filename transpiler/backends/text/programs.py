@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ContextManager, FrozenSet, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.segments import Segments
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared, Origins
 from transpiler.errors import VerificationError
 from transpiler.ir import MEMORY_KINDS, Graph, Op, Value
@@ -33,6 +34,7 @@ class ImportedText:
 
     graph: Graph
     done: FrozenSet[str]
+    closed: str = ''
 
     @property
     def declared(self) -> Declared:
@@ -68,8 +70,11 @@ class TextPrograms:
               imported: ImportedText,
               graph: Graph,
               held: FrozenSet[int] = frozenset(),
-              done: str = '') -> str:
+              done: str = '',
+              segments: Segments = ()) -> str:
         """The text of `graph`; the order of all regions is kept, whether it is to be `held` or not."""
+        if segments:
+            raise VerificationError('a text has nothing to say that a main region runs in segments')
         notes = sorted(imported.done | ({done} if done else set()))
         return ''.join(f'# {note}\n' for note in notes) + printed(graph)
 
@@ -110,9 +115,10 @@ def _check_looks(old: Graph, new: Graph) -> None:
 
 def _looks(value: Value, same: bool) -> Value:
     """What must not change of a value; of an added one, what it is made of."""
-    plain = replace(value, id=0, storage=0, copy_of=-1)
     if same:
-        return plain
+        seen = value.fed or value.fetched or value.skipped or value.persistable
+        # What nobody outside can see may be kept where all trips of a loop find it.
+        return replace(value, id=0, storage=0, copy_of=-1, region=value.region if seen else 0)
     return Value(0, '', 0, value.kind, value.dtype, value.shape, value.size, value.lod_level)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Sequence, Set, Tuple
 
-from transpiler.passes.inner_remat.problem import InnerProblem, clone_operands
+from transpiler.passes.inner_remat.inner_problem import InnerProblem, clone_operands
 from transpiler.passes.min_cut import INFINITE, SINK, SOURCE, min_cut
 
 _Node = Tuple[int, str]  # a value or an op, and what of it

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import heapq
 from itertools import accumulate
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Set, Tuple
 
 from transpiler.analysis.dependences import successors
-from transpiler.passes.orders.problem import Order, Problem
+from transpiler.assignment import topological
+from transpiler.passes.orders.order_problem import Order, OrderProblem
 from transpiler.passes.orders.simulator import Simulator
 
-Heuristic = Callable[[Problem], Order]
+Heuristic = Callable[[OrderProblem], Order]
 # Updates that wait for each other; it bounds the search among them.
 _LONGEST_CHAIN = 64
 
 
-def given(problem: Problem) -> Order:
+def given(problem: OrderProblem) -> Order:
     """The order as it is."""
     return list(range(len(problem)))
 
 
-def longest_path_first(problem: Problem) -> Order:
+def longest_path_first(problem: OrderProblem) -> Order:
     """Ready ops by the length of the longest path from them to the end (memonger: Chen et al. 2016, Caffe2)."""
-    height = [1] * len(problem)
-    for op in range(len(problem) - 1, -1, -1):
-        height[op] += max((height[other] for other in problem.after[op]), default=0)
-    return by_priority(problem, [(-h,) for h in height])
+    priority = [(-height,) for height in topological.heights(problem.after)]
+    return by_priority(problem, priority)
 
 
-def updates_early(problem: Problem) -> Order:
+def updates_early(problem: OrderProblem) -> Order:
     """The given order, but ops that make nothing run as soon as they can, and what is made for them alone runs right before.
 
     Those are mostly parameter updates, which then end the lives of their gradients at once (LOMO, Lv et al. 2023, and
@@ -40,15 +39,18 @@ def updates_early(problem: Problem) -> Order:
         members.setdefault(op if update < 0 else update, []).append(op)
     heads = sorted(members)
     number = {op: at for at, head in enumerate(heads) for op in members[head]}
-    before = [{number[p]
-               for op in members[head]
-               for p in problem.before[op]} - {at}
-              for at, head in enumerate(heads)]
-    order = _by_priority([sorted(ops) for ops in before], [(chains[head] < 0,) for head in heads])
+    before = [
+        sorted({number[p]
+                for op in members[head]
+                for p in problem.before[op]} - {at})
+        for at, head in enumerate(heads)
+    ]
+    order = topological.by_priority(before, successors(before),
+                                    [(chains[head] < 0,) for head in heads])
     return [op for at in order for op in members[heads[at]]]
 
 
-def update_chains(problem: Problem) -> List[int]:
+def update_chains(problem: OrderProblem) -> List[int]:
     """By op: the op that makes nothing for which it and all that it makes are there; itself if it is one. Else -1.
 
     Later updates may wait for it as well, as that of a weight for all that reads the weight, if they wait for the first
@@ -89,27 +91,27 @@ def _all_wait_for(first: int, updates: Set[int], later: Mapping[int, Set[int]]) 
     return not missing
 
 
-def release_early(problem: Problem) -> Order:
+def release_early(problem: OrderProblem) -> Order:
     """The given order, but a ready op that adds no memory, all in all, runs at once."""
     return _by_cost(problem, lambda during, added: (0, added) if added <= 0 else (1, 0))
 
 
-def memory_greedy(problem: Problem) -> Order:
+def memory_greedy(problem: OrderProblem) -> Order:
     """Ready ops by what they add for good, then by what they need while they run (list scheduling)."""
     return _by_cost(problem, lambda during, added: (added, during))
 
 
-def allocate_late(problem: Problem) -> Order:
+def allocate_late(problem: OrderProblem) -> Order:
     """Every op as close before its first reader as it can be: `release_early`, seen backwards in time."""
     return problem.once('allocate late', lambda: backwards(release_early, problem))
 
 
-def greedy_from_the_end(problem: Problem) -> Order:
+def greedy_from_the_end(problem: OrderProblem) -> Order:
     """Memory-greedy list scheduling, backwards in time."""
     return backwards(memory_greedy, problem)
 
 
-def sums_together(problem: Problem) -> Order:
+def sums_together(problem: OrderProblem) -> Order:
     """What a sum adds up is made right before it, and what it frees is freed right after.
 
     A gradient that several ops contribute to is made of parts that lie far apart in the given order, each of them
@@ -119,27 +121,18 @@ def sums_together(problem: Problem) -> Order:
     return _then(release_early, problem, late)
 
 
-def heaviest_subtree_first(problem: Problem) -> Order:
+def heaviest_subtree_first(problem: OrderProblem) -> Order:
     """Depth first from the ends; the operand whose making needs most above what it leaves goes first.
 
     Optimal on trees (Sethi and Ullman 1970, Liu 1987), a heuristic elsewhere.
     """
-    need, left = [0] * len(problem), bytes_made(problem)
-    visiting: List[Order] = []
-    for op, earlier in enumerate(problem.before):
-        ranked = sorted(earlier, key=lambda other: (left[other] - need[other], other))
-        held = most = 0
-        for other in ranked:
-            most = max(most, held + need[other])
-            held += left[other]
-        need[op] = max(most, held + left[op] + problem.transient[op])
-        visiting.append(ranked)
-    return _post_order(problem, visiting)
+    visiting = topological.heaviest_first(problem.before, bytes_made(problem), problem.transient)
+    return topological.post_order(problem.after, visiting)
 
 
-def depth_first(problem: Problem) -> Order:
+def depth_first(problem: OrderProblem) -> Order:
     """Depth first from the ends, in the given order; then what frees memory early."""
-    return _then(release_early, problem, _post_order(problem, problem.before))
+    return _then(release_early, problem, topological.post_order(problem.after, problem.before))
 
 
 HEURISTICS: Dict[str, Heuristic] = {
@@ -156,7 +149,7 @@ HEURISTICS: Dict[str, Heuristic] = {
 }
 
 
-def bytes_made(problem: Problem) -> List[int]:
+def bytes_made(problem: OrderProblem) -> List[int]:
     """For each op, bytes of the cells that it is the first to touch in the given order."""
     made = [0] * len(problem)
     for cell, users in enumerate(problem.users):
@@ -165,39 +158,23 @@ def bytes_made(problem: Problem) -> List[int]:
     return made
 
 
-def by_priority(problem: Problem, priority: List[Tuple]) -> Order:
+def by_priority(problem: OrderProblem, priority: List[Tuple]) -> Order:
     """The ready op with the smallest priority first, then the given order (Kahn's algorithm with a heap)."""
-    return _by_priority(problem.before, priority)
+    return topological.by_priority(problem.before, problem.after, priority)
 
 
-def _by_priority(before: List[List[int]], priority: Sequence[Tuple]) -> Order:
-    missing = [len(ops) for ops in before]
-    after = successors(before)
-    ready = [(priority[op], op) for op, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    order: Order = []
-    while ready:
-        _, op = heapq.heappop(ready)
-        order.append(op)
-        for other in after[op]:
-            missing[other] -= 1
-            if not missing[other]:
-                heapq.heappush(ready, (priority[other], other))
-    return order
-
-
-def backwards(heuristic: Heuristic, problem: Problem) -> Order:
+def backwards(heuristic: Heuristic, problem: OrderProblem) -> Order:
     """`heuristic` applied to the problem with time reversed."""
     last = len(problem) - 1
     return [last - op for op in reversed(heuristic(problem.mirrored()))]
 
 
-def _then(heuristic: Heuristic, problem: Problem, first: Order) -> Order:
+def _then(heuristic: Heuristic, problem: OrderProblem, first: Order) -> Order:
     """`heuristic` with `first` as the given order."""
     return [first[at] for at in heuristic(problem.renumbered(first))]
 
 
-def _by_cost(problem: Problem, rank: Callable[[int, int], Tuple]) -> Order:
+def _by_cost(problem: OrderProblem, rank: Callable[[int, int], Tuple]) -> Order:
     """The ready op with the smallest rank of its cost at that moment, then the given order."""
     return _CostHeap(problem, rank).run()
 
@@ -206,7 +183,7 @@ class _CostHeap:
     """Ready ops by rank. A cost changes only when an op becomes the only one left for a cell, or a cell comes into
     being; so ranks are renewed op by op, and old heap entries skipped."""
 
-    def __init__(self, problem: Problem, rank: Callable[[int, int], Tuple]) -> None:
+    def __init__(self, problem: OrderProblem, rank: Callable[[int, int], Tuple]) -> None:
         self._problem = problem
         self._rank = rank
         self._simulator = Simulator(problem)
@@ -251,22 +228,3 @@ class _CostHeap:
         if self._entry.get(op) != entry:
             self._entry[op] = entry
             heapq.heappush(self._heap, entry)
-
-
-def _post_order(problem: Problem, visiting: List[Order]) -> Order:
-    """Each op after its predecessors, visited in the order of `visiting`; from the ops that nobody waits for."""
-    done = [False] * len(problem)
-    order: Order = []
-    for root in (op for op, later in enumerate(problem.after) if not later):
-        stack: List[Tuple[int, Iterator[int]]] = [(root, iter(visiting[root]))]
-        while stack:
-            op, rest = stack[-1]
-            following = next((other for other in rest if not done[other]), None)
-            if following is not None:
-                stack.append((following, iter(visiting[following])))
-                continue
-            stack.pop()
-            if not done[op]:
-                done[op] = True
-                order.append(op)
-    return order

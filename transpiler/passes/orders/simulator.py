@@ -7,13 +7,13 @@ from typing import List, Sequence, Tuple
 import numpy
 
 from transpiler.analysis.memory_profile import Touches, memory_profile, turnover
-from transpiler.passes.orders.problem import Problem
+from transpiler.passes.orders.order_problem import OrderProblem
 
 
 class Simulator:
     """What ops would cost while an order is being built, one op at a time."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: OrderProblem) -> None:
         self._problem = problem
         self.remaining = [len(users) for users in problem.users]
         self.exists = list(problem.from_start)
@@ -41,12 +41,12 @@ class Simulator:
         return born
 
 
-def peak_bytes(problem: Problem, order: Sequence[int]) -> int:
+def peak_bytes(problem: OrderProblem, order: Sequence[int]) -> int:
     """Bytes at the peak of `order`, above what exists outside of the region."""
     return max(profile(problem, order), default=0)
 
 
-def profile(problem: Problem, order: Sequence[int]) -> List[int]:
+def profile(problem: OrderProblem, order: Sequence[int]) -> List[int]:
     """Bytes while each op of `order` runs."""
     at = list(order)
     sizes, from_start, to_end, during, left = problem.once('arrays', problem.arrays)
@@ -57,6 +57,6 @@ def profile(problem: Problem, order: Sequence[int]) -> List[int]:
     return found.bytes.astype(numpy.int64).tolist()
 
 
-def bytes_at_start(problem: Problem) -> int:
+def bytes_at_start(problem: OrderProblem) -> int:
     """Bytes of what is there before the first op."""
     return sum(size for size, there in zip(problem.sizes, problem.from_start) if there)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List, Sequence
 
-from transpiler.passes.orders.problem import Order, Problem
+from transpiler.passes.orders.order_problem import Order, OrderProblem
 from transpiler.passes.orders.simulator import peak_bytes
 
 # How many times an op is put off, most first; and how much the peak may grow for it.
@@ -32,7 +32,7 @@ class Kinds:
         return False
 
 
-def keep_apart(problem: Problem, order: Sequence[int], kinds: Kinds) -> Order:
+def keep_apart(problem: OrderProblem, order: Sequence[int], kinds: Kinds) -> Order:
     """`order`, with ops of `first` put off that stand before one of `second` without one of `between` in between.
 
     One that would again stand before an op of `second` is put off further, as far as memory allows.
@@ -47,7 +47,7 @@ def keep_apart(problem: Problem, order: Sequence[int], kinds: Kinds) -> Order:
     return list(order)
 
 
-def _put_off(problem: Problem, order: Sequence[int], kinds: Kinds, most: int) -> Order:
+def _put_off(problem: OrderProblem, order: Sequence[int], kinds: Kinds, most: int) -> Order:
     found: Order = []
     waiting: List[int] = []
     delays = 0

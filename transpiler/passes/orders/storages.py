@@ -7,14 +7,14 @@ from typing import List, Sequence, Tuple
 import numpy as np
 
 from transpiler.assignment import Fits, assign, sharing_bound
-from transpiler.passes.orders.problem import Problem
+from transpiler.passes.orders.order_problem import OrderProblem
 
 # Up to here an assignment is made for each order; for larger ones its lower bound stands for it, which is nearly always
 # reached.
 _MOST_ASSIGNED = 16
 
 
-def storage_bytes(problem: Problem, order: Sequence[int]) -> int:
+def storage_bytes(problem: OrderProblem, order: Sequence[int]) -> int:
     """Bytes of all storages of the region after `order`, and the most that a nested region takes on top."""
     ranges, sizes = live_ranges(problem, order)
     if len(sizes) <= _MOST_ASSIGNED:
@@ -29,7 +29,7 @@ def storage_bytes(problem: Problem, order: Sequence[int]) -> int:
     return held + max(most, kept)
 
 
-def live_ranges(problem: Problem, order: Sequence[int]) -> Tuple[np.ndarray, np.ndarray]:
+def live_ranges(problem: OrderProblem, order: Sequence[int]) -> Tuple[np.ndarray, np.ndarray]:
     """int64 (n, 2) inclusive positions in `order`, and int64 (n,) bytes, of the cells that exist at some time."""
     position = {op: at for at, op in enumerate(order)}
     ranges: List[Tuple[int, int]] = []

@@ -13,7 +13,7 @@ from typing import List, Set, Tuple
 
 import numpy
 from transpiler.passes.min_cut import FIRST, INFINITE, SINK, SOURCE, min_cut
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 
 # Capacities are integers: one unit is a nanosecond.
 _UNITS = 1e9

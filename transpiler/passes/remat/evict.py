@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Collection, FrozenSet, List, Optional, Set, Tuple
 
 from transpiler.analysis.memory_profile import turnover
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step
 from transpiler.passes.remat.turns import NEVER, Turns
 

@@ -9,8 +9,8 @@ from typing import FrozenSet, Iterator, List, Optional
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
 from transpiler.passes.remat.evict import Eviction, evict
-from transpiler.passes.remat.exact import cheapest, is_small
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.exact_remat import cheapest, is_small
+from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
 from transpiler.passes.remat.turns import Turns

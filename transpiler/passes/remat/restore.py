@@ -12,7 +12,7 @@ from typing import Dict, List, Set
 import numpy
 
 from transpiler.analysis.memory_profile import MemoryProfile
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step, profile
 
 

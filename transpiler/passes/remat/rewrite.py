@@ -7,7 +7,7 @@ from typing import Dict, List, Tuple
 
 from transpiler.ir import Graph, Op
 from transpiler.passes.cloning import Cloner
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.replay import add_replay, replayed
 from transpiler.passes.remat.steps import RematPlan, Step
 

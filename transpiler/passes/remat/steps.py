@@ -8,8 +8,8 @@ from typing import Iterable, List, Tuple
 import numpy
 
 from transpiler.analysis.memory_profile import MemoryProfile, Touches, memory_profile
-from transpiler.passes.orders.problem import Problem
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.orders.order_problem import OrderProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 
 
 @dataclass
@@ -59,7 +59,7 @@ def profile(problem: RematProblem, plan: RematPlan) -> MemoryProfile:
                           numpy.where(clones, 0.0, left))
 
 
-def _pairs(memory: Problem, ops: numpy.ndarray, touches: Touches,
+def _pairs(memory: OrderProblem, ops: numpy.ndarray, touches: Touches,
            cell_of: numpy.ndarray) -> Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
     """(step, source, target): the instances that each step has of the pairs of its op."""
     counts = numpy.fromiter(map(len, memory.pairs), numpy.int64, len(memory.pairs))[ops]

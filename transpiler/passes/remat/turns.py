@@ -16,7 +16,7 @@ import numpy
 
 from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.orders.simulator import bytes_at_start
-from transpiler.passes.remat.problem import RematProblem
+from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import Step, untouched
 
 NEVER = 1 << 60

@@ -1,0 +1,114 @@
+"""Programs of Paddle 3, built twice and run: what they give, what they leave behind, what they need meanwhile."""
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, List, Tuple
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from benchmarks.programs.case import Case
+from transpiler import MemoryReport, memory_optimize
+
+paddle.enable_static()
+MIB = float(1 << 20)
+FLAG = 'FLAGS_enable_pir_in_executor_trace_run'
+Build = Callable[[], Case]
+# Of first runs, for one in which the collector is in time.
+_MOST_RUNS = 40
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Bytes that were fetched in each run, bytes of all parameters and states after the last, MiB above resting at most."""
+    fetched: Tuple[bytes, ...]
+    kept: Tuple[bytes, ...]
+    peaks: Tuple[float, ...]
+
+
+@contextlib.contextmanager
+def in_order() -> Iterator[None]:
+    """Every program runs in the order of its ops, as a user may ask for."""
+    paddle.set_flags({FLAG: True})
+    try:
+        yield
+    finally:
+        paddle.set_flags({FLAG: False})
+
+
+def kept_names(program: Any) -> List[str]:
+    """Parameters and states, in the order of their declarations: Paddle counts on in names from program to program."""
+    found = []
+    for op in program.global_block().ops:
+        if op.name() in ('builtin.parameter', 'pd_op.data') and op.result(0).persistable:
+            attributes = op.attrs()
+            found.append(attributes.get('parameter_name') or attributes['name'])
+    return found
+
+
+def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> Seen:
+    """Runs `case` from its start in a scope of its own, with the same random numbers each time."""
+    program = program or case.main
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        paddle.seed(case_seed())
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        fetched: List[bytes] = []
+        peaks: List[float] = []
+        resting = core.host_memory_stat_current_value('Allocated', 0)
+        for step in range(steps):
+            feed = case.feed(step)
+            core.host_memory_stat_reset_peak_value('Allocated', 0)
+            out = executor.run(program, feed=feed, fetch_list=list(fetch or case.fetch))
+            peaks.append((core.host_memory_stat_peak_value('Allocated', 0) - resting) / MIB)
+            fetched.append(b''.join(np.ascontiguousarray(o).tobytes() for o in out))
+            del out
+        scope = paddle.static.global_scope()
+        kept = tuple(
+            np.array(scope.find_var(n).get_tensor()).tobytes() for n in kept_names(program))
+        executor.close()
+    return Seen(tuple(fetched), kept, tuple(peaks))
+
+
+def first_peak(build: Build,
+               enough: float,
+               ordered: bool = False,
+               rewrite: Callable[[Case], Any] = lambda case: None) -> float:
+    """The least of the first runs of several programs, each in an executor of its own, until one needs no more than `enough`: on
+    a busy machine Paddle's collector, a thread, is late in most."""
+    least = float('inf')
+    for _ in range(_MOST_RUNS):
+        case = build()
+        rewrite(case)
+        with in_order() if ordered else contextlib.nullcontext():
+            least = min(least, run(case, 1).peaks[0])
+        if least <= enough:
+            break
+    return least
+
+
+def case_seed() -> int:
+    return 11
+
+
+def optimized(case: Case, **options: Any) -> MemoryReport:
+    """`case`, rewritten in place."""
+    return memory_optimize(case.main,
+                           fetch_list=list(case.fetch),
+                           batch_size=case.batch_size,
+                           trip_count=case.trip_count,
+                           **options)
+
+
+def assert_equal(plain: Seen, other: Seen) -> None:
+    """All that was fetched, and all that was left, to the last byte; and that no two runs give the same."""
+    assert len(set(plain.fetched)) > 1
+    assert_same(plain, other)
+
+
+def assert_same(plain: Seen, other: Seen) -> None:
+    """The same of a program that may give one result for all inputs."""
+    assert plain.fetched and all(plain.fetched) and plain.kept
+    assert other.fetched == plain.fetched and other.kept == plain.kept

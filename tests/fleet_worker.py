@@ -1,0 +1,98 @@
+"""One of two workers that train a program of fleet's over gloo, on CPUs: rewritten first, then as it is. Prints, as JSON, what
+users see of each, and the peaks of all runs so far, in bytes above resting."""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import paddle
+from paddle import static
+from paddle.base import core
+from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_optimizers import common
+from paddle.distributed.passes import PassManager, new_pass
+
+from transpiler import distributed
+
+STEPS, ROWS, WIDTH, LAYERS = 3, 32, 768, 12
+# Ops that synchronize streams have kernels for devices only.
+_STREAMS = ("c_sync_calc_stream", "c_sync_comm_stream")
+
+
+def _start() -> None:
+    """Gloo's ring stands before a program is built: the ops that would make it are for devices only."""
+    common.CollectiveHelper._init_communicator = lambda *_, **__: None
+    paddle.enable_static()
+    paddle.distributed.init_parallel_env()
+    fleet.init(is_collective=True)
+    print("MET", flush=True)
+
+
+def _build() -> Tuple[static.Program, static.Program, Any]:
+    main, startup = static.Program(), static.Program()
+    main.random_seed = startup.random_seed = 7
+    strategy = fleet.DistributedStrategy()
+    strategy.without_graph_optimization = True  # the program runs as it is: nothing compiles it once more
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        hidden = static.data("x", [-1, WIDTH], "float32")
+        for _ in range(LAYERS):
+            hidden = static.nn.fc(hidden, WIDTH, activation="tanh")
+        loss = paddle.mean(paddle.square(hidden))
+        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.05, 0.9), strategy)
+        optimizer.minimize(loss)
+    for program in (main, startup):
+        block = program.global_block()
+        for at in reversed([i for i, op in enumerate(block.ops) if op.type in _STREAMS]):
+            block._remove_op(at)
+    return main, startup, loss
+
+
+def _run(main: static.Program, startup: static.Program, loss: Any, rank: int) -> Dict[str, Any]:
+    executor, scope = static.Executor(paddle.CPUPlace()), static.Scope()
+    with static.scope_guard(scope):
+        executor.run(startup)
+        resting = core.host_memory_stat_current_value("Allocated", 0)
+        rng, losses = np.random.RandomState(rank), []
+        for _ in range(STEPS):
+            batch = rng.uniform(-1, 1, (ROWS, WIDTH)).astype("float32")
+            losses.append(
+                executor.run(main, feed={"x": batch}, fetch_list=[loss])[0].tobytes().hex())
+        peak = core.host_memory_stat_peak_value("Allocated", 0) - resting
+        names = sorted(v.name for v in main.list_vars() if v.persistable and scope.find_var(v.name))
+        state = hashlib.sha256(b"".join(
+            np.array(scope.find_var(name).get_tensor()).tobytes() for name in names))
+    return {"losses": losses, "state": state.hexdigest(), "names": len(names), "peak": peak}
+
+
+def _kinds(main: static.Program) -> List[Tuple[str, List[str]]]:
+    return [
+        (op.type, op.input_arg_names) for op in main.global_block().ops if op.type.startswith("c_")
+    ]
+
+
+def _work(rank: int) -> Dict[str, Any]:
+    _start()
+    main, startup, loss = _build()
+    collectives = _kinds(main)
+    ours = new_pass(distributed.NAME, {"fetch_list": [loss], "batch_size": ROWS})
+    report = PassManager([ours]).apply([main], [startup]).get_attr(distributed.REPORT)
+    optimized = _run(main, startup, loss, rank)
+    said = {
+        "changed": report.changed,
+        "predicted": report.peak_bytes_after,
+        "sure": report.sure_bytes,
+        "collectives": len(collectives),
+        "kept": _kinds(main) == collectives
+    }
+    return {"said": said, "optimized": optimized, "untouched": _run(*_build(), rank)}
+
+
+if __name__ == "__main__":
+    found = json.dumps(_work(int(os.environ["PADDLE_TRAINER_ID"])))
+    print("FOUND " + found)
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads would wait for each other

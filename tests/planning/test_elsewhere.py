@@ -1,0 +1,80 @@
+"""No plan is chosen that needs more than no plan elsewhere: at other sizes, on other ways through branches, in a first run."""
+from __future__ import annotations
+
+from typing import List, Tuple
+
+import pytest
+
+from tests.graphs import dims_of, generated
+from transpiler.analysis.elsewhere import other_sizes, other_ways, without
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.ir import Graph
+from transpiler.planning import OPTIMIZE, PlanOptions, plan
+from transpiler.planning.elsewhere import Elsewhere
+from transpiler.planning.planner import tried_plans
+from transpiler.planning.runner import Runner
+from transpiler.runtime import COLLECTING, RETAINING, Runtime
+
+SEEDS = (2, 12, 37, 38, 40, 46, 48)  # all but one have plans that are refused
+MODELS = (COLLECTING, RETAINING)
+
+
+def peaks(graph: Graph, original: Graph, model: Runtime) -> Tuple[int, ...]:
+    """At other sizes and on other ways, in later runs and in a first one."""
+    dims = dims_of(original, 3)
+    found: List[int] = []
+    for rules in (model, model.freeing()):
+        here = Timeline(graph, rules, dims)
+        found += [peak_with_workspaces(graph, here.at(each)) for each in (dims, *other_sizes(dims))]
+        for way in other_ways(original):
+            taken = without(graph, way)
+            found.append(peak_with_workspaces(taken, Timeline(taken, rules, dims)))
+    return tuple(found)
+
+
+@pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
+def test_what_needs_more_anywhere_grows_and_another_plan_is_chosen(model: Runtime) -> None:
+    refused = 0
+    for seed in SEEDS:
+        graph = generated(seed)
+        dims = dims_of(graph, 3)
+        done, before = plan(graph, model, dims), peaks(graph, graph, model)
+        assert all(a <= b for a, b in zip(peaks(done.graph, graph, model), before))
+        tried = tried_plans(Runner(graph, model, dims, PlanOptions()), OPTIMIZE)
+        for each in {id(each.graph): each for each in tried}.values():
+            grows = any(a > b for a, b in zip(peaks(each.graph, graph, model), before))
+            assert grows == Elsewhere(graph, model, dims).grows(each.graph)
+            if each.after.peak_bytes < done.after.peak_bytes:
+                assert grows or each.needed_bytes > done.needed_bytes
+                refused += grows
+    assert refused > 3 or model.collects
+
+
+@pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
+def test_a_budget_that_the_plan_for_none_keeps_to_makes_nothing_grow(model: Runtime) -> None:
+    for seed in SEEDS:
+        graph = generated(seed)
+        dims = dims_of(graph, 3)
+        free = plan(graph, model, dims)
+        done = plan(graph, model, dims, PlanOptions(budget=free.sure_bytes))
+        before = peaks(graph, graph, model)
+        assert done.sure_bytes <= free.sure_bytes
+        assert all(a <= b for a, b in zip(peaks(done.graph, graph, model), before))
+
+
+@pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
+def test_with_branches_left_out_no_plan_needs_more(model: Runtime) -> None:
+    """So only those are looked at that need more than the original does without these branches."""
+    looked = 0
+    for seed in SEEDS:
+        graph = generated(seed)
+        dims = dims_of(graph, 3)
+        tried = tried_plans(Runner(graph, model, dims, PlanOptions()), OPTIMIZE)
+        for each in {id(each.graph): each.graph for each in tried}.values():
+            whole = peak_with_workspaces(each, Timeline(each, model, dims))
+            for way in other_ways(graph):
+                taken = without(each, way)
+                assert peak_with_workspaces(taken, Timeline(taken, model, dims)) <= whole
+                looked += 1
+    assert looked > 20

@@ -1,0 +1,92 @@
+"""Programs of fleet's, run by two workers over gloo."""
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+WORKER = Path(__file__).with_name("fleet_worker.py")
+WORKERS, SECONDS = 2, 200
+
+
+def _free_ports(count: int) -> List[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _environment(rank: int, master: int, ports: List[int]) -> Dict[str, str]:
+    endpoints = [f"127.0.0.1:{port}" for port in ports]
+    return {
+        **os.environ, "PADDLE_TRAINERS_NUM": str(WORKERS),
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_MASTER": f"127.0.0.1:{master}",
+        "PADDLE_DISTRI_BACKEND": "gloo",
+        "PYTHONPATH": os.pathsep.join([str(WORKER.parent.parent),
+                                       os.environ.get("PYTHONPATH", "")])
+    }
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
+    """What each of them found."""
+    logs = tmp_path_factory.mktemp("fleet")  # fleet writes where it runs
+    master, *ports = _free_ports(1 + WORKERS)
+    running = [
+        subprocess.Popen([sys.executable, str(WORKER)],
+                         env=_environment(rank, master, ports),
+                         cwd=logs,
+                         stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT,
+                         text=True) for rank in range(WORKERS)
+    ]
+    said = [_said(each) for each in running]
+    if not all("MET" in lines for lines in said):
+        pytest.skip(f"two workers cannot meet over gloo on this machine: {said[0][-1:]}")
+    found = [[line for line in lines if line.startswith("FOUND ")] for lines in said]
+    assert [len(lines) for lines in found] == [1] * WORKERS, said
+    return [json.loads(line[len("FOUND "):]) for line, in found]
+
+
+def _said(worker: 'subprocess.Popen[str]') -> List[str]:
+    """The lines of one that ended, or was ended."""
+    try:
+        said, _ = worker.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        said, _ = worker.communicate()
+    return said.splitlines()
+
+
+def test_each_worker_gets_the_bytes_of_the_untouched_program(workers: List[Dict[str, Any]]) -> None:
+    for each in workers:
+        for seen in ("losses", "state", "names"):
+            assert each["optimized"][seen] == each["untouched"][seen]
+        assert each["said"]["changed"]
+    first, second = (each["untouched"] for each in workers)
+    assert first["losses"] != second["losses"]  # they had inputs of their own,
+    assert first["state"] == second["state"]  # and the same gradients
+
+
+def test_fused_gradients_are_promised_half_and_no_run_needs_more_than_is_sure(
+        workers: List[Dict[str, Any]]) -> None:
+    """What is measured where the collector is in time: test_slices.py. Here two workers share the machine with other tests."""
+    for each in workers:
+        assert each["said"]["predicted"] < each["untouched"]["peak"] / 2
+        assert each["optimized"]["peak"] <= each["said"]["sure"]
+
+
+def test_collectives_are_those_of_the_untouched_program_in_their_order(
+        workers: List[Dict[str, Any]]) -> None:
+    assert all(each["said"]["kept"] and each["said"]["collectives"] > 1 for each in workers)

@@ -1,0 +1,199 @@
+"""What has been freed goes back to the operating system: measured in fresh processes, with glibc's heap as it is and as we set it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import paddle
+import pytest
+
+from benchmarks.apart import apart
+from benchmarks.programs import Options, build
+from transpiler import memory_optimize
+from transpiler.backends.paddle2.guard import keep
+from transpiler.errors import InvalidArgumentError
+from transpiler.heap import SETTINGS, Keeper, set_by_the_user
+
+MB = 2**20
+# Programs whose tensors are large beside what the executor keeps of their ops, and steps enough for holes to add up.
+CASES = {
+    'gru_loop': (Options(), 4),
+    'resnet18': (Options(batch_size=16, image_size=64, classes=10), 5),
+    'transformer': (Options(layers=2, width=512), 4)
+}
+
+
+def _status(key):
+    with open('/proc/self/status') as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key + ':')) * 1024
+
+
+def _trained(name, heap):
+    """Growth of the process since startup, and the bytes of the losses. `heap` None: untouched."""
+    options, steps = CASES[name]
+    case = build(name, options)
+    if heap is not None:
+        hints = {} if case.trip_count is None else {'trip_count': case.trip_count}
+        memory_optimize(case.main,
+                        fetch_list=list(case.fetch),
+                        batch_size=case.batch_size,
+                        heap=heap,
+                        **hints)
+    paddle.seed(1)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(case.startup)
+    started = _status('VmRSS')
+    losses = [
+        np.asarray(executor.run(case.main, feed=case.feed(step),
+                                fetch_list=list(case.fetch))[0]).tobytes() for step in range(steps)
+    ]
+    return _status('VmHWM') - started, losses
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_process_grows_less_and_computes_the_same_bytes(name):
+    untouched, expected = apart(_trained, name, None)
+    as_it_is, losses = apart(_trained, name, False)
+    kept, kept_losses = apart(_trained, name, True)
+    assert losses == kept_losses == expected and len(expected) == CASES[name][1]
+    assert kept < min(as_it_is, untouched)
+
+
+class _Recorded:
+    """In the place of Malloc: what is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def set(self, settings):
+        self.asked.append(settings['M_MMAP_THRESHOLD'])
+
+    def trim(self):
+        self.asked.append('trim')
+
+
+def test_the_heap_is_trimmed_behind_the_first_run_and_when_it_has_grown_by_more_than_a_run_needs():
+    malloc = _Recorded()
+    keeper = Keeper(malloc, peak_bytes=0)
+    keeper.before_run()
+    first = malloc.asked[:]
+    keeper.before_run()
+    assert first[0] < SETTINGS['M_MMAP_THRESHOLD']  # tensors of the first run come from the system
+    assert malloc.asked == [*first, SETTINGS['M_MMAP_THRESHOLD'], 'trim']
+    for _ in range(100):  # at once: giving back would take more than its share of the time
+        keeper.before_run()
+    assert malloc.asked[2:] == ['trim']
+    keeper._next_look = 0.0
+    keeper.before_run()  # the process has not grown
+    assert malloc.asked[3:] == [SETTINGS['M_MMAP_THRESHOLD']]
+    grown = np.ones(40 * MB, np.uint8)
+    keeper._next_look = 0.0
+    keeper.before_run()
+    assert malloc.asked[4:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim'] and grown.all()
+    again = keeper.fresh()
+    again.before_run()
+    assert malloc.asked[6:] == first
+
+
+def _chain(rows=4):
+    paddle.enable_static()
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        x = paddle.static.data('x', [None, 64])
+        out = paddle.mean(
+            paddle.nn.functional.relu(paddle.static.nn.fc(paddle.static.nn.fc(x, 64), 64)))
+        paddle.optimizer.SGD(0.1).minimize(out)
+    return main, startup, out, {'x': np.ones([rows, 64], 'float32')}
+
+
+def test_executors_ask_once_ahead_of_each_run_also_of_clones_and_of_programs_left_alone():
+    main, startup, out, feed = _chain()
+    report = memory_optimize(main, fetch_list=[out], recompute=False)
+    again = memory_optimize(main, fetch_list=[out])
+    assert not again.changed and again.heap.between_runs
+    malloc = _Recorded()
+    keep(main, Keeper(malloc, 0))
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup)
+    executor.run(main, feed=feed, fetch_list=[out])
+    assert len(malloc.asked) == 1
+    executor.run(main, feed=feed, fetch_list=[out])
+    assert malloc.asked[1:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim']
+    executor.run(main.clone(), feed=feed, fetch_list=[out.name])
+    assert malloc.asked[3:] == malloc.asked[:1]
+    assert report.heap.between_runs
+
+
+def test_gradients_can_be_added_to_a_program_that_was_left_alone():
+    paddle.enable_static()
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup):
+        x = paddle.static.data('x', [4, 8])
+        loss = paddle.mean(paddle.static.nn.fc(x, 8))
+        report = memory_optimize(main, fetch_list=[v.name for v in main.list_vars()])
+        assert not report.changed and report.heap.between_runs
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup)
+    first, second = (float(
+        executor.run(main, feed={'x': np.ones([4, 8], 'float32')}, fetch_list=[loss])[0])
+                     for _ in range(2))
+    assert second < first
+
+
+def test_the_report_says_what_was_set_or_why_nothing_was():
+    main, _, out, _ = _chain()
+    kept = memory_optimize(main, fetch_list=[out])
+    assert kept.to_dict()['heap'] == {
+        'settings': dict(SETTINGS),
+        'why_not': '',
+        'between_runs': True
+    }
+    for shown in (str(kept), kept.to_html()):
+        assert all(name in shown for name in SETTINGS) and 'heap=False' in shown
+    main, _, out, _ = _chain()
+    declined = memory_optimize(main, fetch_list=[out], heap=False)
+    assert not hasattr(main, '_heap_keeper')
+    assert declined.heap.settings == {} and 'left as it is (heap=False)' in str(declined)
+    with pytest.raises(InvalidArgumentError, match='heap is True or False, not 1'):
+        memory_optimize(_chain()[0], heap=1)
+
+
+@pytest.mark.parametrize('name, value', [('MALLOC_ARENA_MAX', '4'),
+                                         ('MALLOC_MMAP_THRESHOLD_', '65536'),
+                                         ('GLIBC_TUNABLES', 'glibc.malloc.arena_max=1')])
+def test_settings_of_the_user_are_left(name, value, monkeypatch):
+    assert set_by_the_user({name: value}) == [name]
+    monkeypatch.setenv(name, value)
+    main, _, out, _ = _chain()
+    report = memory_optimize(main, fetch_list=[out])
+    assert report.heap.settings == {} and name in report.heap.why_not and report.changed
+    assert set_by_the_user({'GLIBC_TUNABLES': 'glibc.cpu.x86_shstk=off'}) == []
+
+
+_OTHER = '''
+#include <stddef.h>
+extern void *__libc_malloc(size_t);
+void *malloc(size_t size) { return __libc_malloc(size); }
+'''
+
+
+@pytest.mark.skipif(shutil.which('cc') is None, reason='another malloc has to be compiled')
+def test_another_malloc_is_left_alone(tmp_path):
+    (tmp_path / 'other.c').write_text(_OTHER)
+    library = tmp_path / 'other.so'
+    subprocess.run(
+        ['cc', '-shared', '-fPIC', '-o',
+         str(library), str(tmp_path / 'other.c')], check=True)
+    asked = 'from transpiler.heap import kept_small; print(kept_small(1))'
+    for preloaded, found in ((str(library), 'malloc is not that of glibc'), ('', 'Keeper')):
+        done = subprocess.run([sys.executable, '-c', asked],
+                              env={
+                                  **os.environ, 'LD_PRELOAD': preloaded
+                              },
+                              check=True,
+                              capture_output=True,
+                              text=True)
+        assert found in done.stdout

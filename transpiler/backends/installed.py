@@ -1,0 +1,99 @@
+"""Which back end takes a program, by the Paddle that is installed: the one place that knows of both.
+
+Nothing of the front end of another Paddle is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Dict
+
+from transpiler.backends.base import LiveBackend, Planner, Watching
+from transpiler.errors import InvalidProgramError, UnsupportedPaddleError
+
+_BACK_ENDS = {
+    '2': 'transpiler.backends.paddle2.programs',
+    '3': 'transpiler.backends.paddle3.programs'
+}
+_LAYERS = {'2': 'transpiler.backends.paddle2.layers', '3': 'transpiler.backends.paddle3.layers'}
+_INSTALL = "install paddlepaddle==2.6.2, or one of 3.0 to 3.3: pip install -e '.[cpu]' or '.[cpu3]'"
+
+
+def paddle_version() -> str:
+    """The version that is installed; raises UnsupportedPaddleError if none is."""
+    try:
+        return str(importlib.import_module('paddle').__version__)
+    except ModuleNotFoundError as error:
+        if error.name != 'paddle':
+            raise
+        raise UnsupportedPaddleError(f'Paddle is not installed: {_INSTALL}') from None
+
+
+def live_programs(program: Any) -> LiveBackend:
+    """The back end for `program`, which a user has in hand.
+
+    Raises:
+        UnsupportedPaddleError: the installed Paddle is missing, or is one that nobody knows.
+        InvalidProgramError: it is a program of another kind than this Paddle runs by default.
+    """
+    version = paddle_version()
+    major = version.split('.')[0]
+    if major not in _BACK_ENDS:
+        raise UnsupportedPaddleError(
+            f'paddlepaddle {version} is installed; its runtime is not modelled: {_INSTALL}')
+    _check_kind(program, version)
+    found: LiveBackend = importlib.import_module(_BACK_ENDS[major]).LivePrograms()
+    return found
+
+
+def is_layer(target: Any) -> bool:
+    """Whether `target` is a layer, or a function that `paddle.jit.to_static` has made."""
+    functions = any(each.__name__ == 'StaticFunction' for each in type(target).__mro__)
+    return functions or hasattr(target, 'named_sublayers')
+
+
+def functions_of(target: Any) -> Dict[str, Any]:
+    """The static functions of `target`; see `backends.static_functions`."""
+    paddle_version()
+    module = importlib.import_module('transpiler.backends.static_functions')
+    found: Dict[str, Any] = module.static_functions(target)
+    return found
+
+
+def watch(function: Any, plan: Planner) -> Watching:
+    """From now on, the programs that Paddle makes of `function` are planned; those that it has made are made again.
+
+    Raises:
+        UnsupportedPaddleError: the installed Paddle is one whose layers nobody knows.
+    """
+    version = paddle_version()
+    if version.split('.')[0] not in _LAYERS:
+        raise UnsupportedPaddleError(
+            f'paddlepaddle {version} is installed; layers are planned with '
+            f'paddlepaddle {", ".join(_LAYERS)}')
+    found: Watching = importlib.import_module(_LAYERS[version.split('.')[0]]).Watch(function, plan)
+    return found
+
+
+def check_serves_files() -> None:
+    """Raises UnsupportedPaddleError where saved programs cannot be read."""
+    version = paddle_version()
+    if version.split('.')[0] != '2':
+        raise UnsupportedPaddleError(
+            f'saved programs are planned with paddlepaddle 2.6.2; {version} is installed, on which '
+            'memory_optimize takes programs that are built, and no files')
+
+
+def _check_kind(program: Any, version: str) -> None:
+    module, kind = type(program).__module__, type(program).__name__
+    is_pir = kind == 'Program' and module.endswith('.pir')
+    is_desc = kind in ('Program', 'CompiledProgram') and not is_pir
+    if is_pir and version.startswith('2.'):
+        raise InvalidProgramError(
+            f'this is a PIR program, which paddlepaddle {version} only tries out: '
+            'build it without FLAGS_enable_pir_api, or install paddlepaddle 3')
+    if is_desc and not version.startswith('2.'):
+        raise InvalidProgramError(
+            f'this is a program of Paddle 2 (ProgramDesc), and paddlepaddle {version} is installed: '
+            'build it without OldIrGuard and with FLAGS_enable_pir_api on, the default, or install '
+            'paddlepaddle 2.6.2')

@@ -1,0 +1,83 @@
+"""Hooks into `paddle.jit.to_static` of Paddle 2.6: programs for training are planned. What evaluates is Paddle's own."""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+from paddle.base.framework import Variable
+from paddle.jit.dy2static import partial_program
+from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgramLayer, PartialProgramLayerHook
+
+from transpiler.backends.base import Planner, Traced
+from transpiler.backends.paddle2.environment import check_paddle
+from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
+from transpiler.backends.watching import FunctionWatch
+
+_MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
+              if isinstance(kind, LazyInitialized) and name.startswith('_train'))
+
+
+class Watch(FunctionWatch):
+    """Of a function of Paddle 2.6; see `backends.base.Watching`."""
+
+    def __init__(self, function: Any, plan: Planner) -> None:
+        check_paddle()
+        super().__init__(function, lambda partial: _Hook(partial, plan), partial_program)
+
+
+class _Hook(PartialProgramLayerHook):
+    """Between the making of a program and its split; in front of the hook that Paddle may have there."""
+
+    def __init__(self, partial: PartialProgramLayer, plan: Planner) -> None:
+        self._partial, self._plan = partial, plan
+        self._inner = partial._hooker  # Paddle's own does nothing, and gives nothing back
+        partial.set_hooker(self)
+        self._planned = False
+        partial._prepare_attributes = self._attributes
+        self._forget_programs()
+
+    def remove(self) -> None:
+        self._partial.set_hooker(self._inner)
+        del self._partial._prepare_attributes
+        self._forget_programs()
+
+    def before_append_backward(self, program: Any) -> Any:
+        return self._inner.before_append_backward(program) if self._inner else program
+
+    def after_infer(self, program: Any) -> Any:
+        return self._inner.after_infer(program) if self._inner else program
+
+    def after_append_backward(self, program: Any, start: int) -> Tuple[Any, int]:
+        if self._inner:
+            program, start = self._inner.after_append_backward(program, start)
+        outputs = [v for v in self._partial._outputs.tolist() if isinstance(v, Variable)]
+        gradients = self._partial._grad_var_names
+        kept = [v.name for v in outputs
+               ] + [name for kind in ('param', 'x', 'out') for name in gradients.get(kind, [])]
+        between = (start - len(self._partial._outputs.tolist()), start)
+        has_backward = start < len(program.global_block().ops)
+        target = JointProgram(program, between, frozenset(kept))
+        self._planned |= self._plan(JointPrograms(), target,
+                                    self._traced('train' if has_backward else 'no grad'))
+        return program, start
+
+    def _attributes(self, force_not_use_pt: bool = False) -> Any:
+        """Paddle translates stretches to PIR: then they would run in an order of its own, and end the process where a clone reads
+        state that nobody has made."""
+        partial = self._partial
+        partial.forward_program  # who asks for a program has it made, and planned
+        ordered = self._planned and partial.training
+        return PartialProgramLayer._prepare_attributes(partial, force_not_use_pt or ordered)
+
+    def _traced(self, mode: str) -> Traced:
+        inputs = (v for v in self._partial._inputs if isinstance(v, Variable))
+        return Traced(mode, ', '.join(f'{v.dtype.name.lower()}{list(v.shape)}' for v in inputs))
+
+    def _forget_programs(self) -> None:
+        """They are made again when they are asked for. Paddle says then of what kind gradients are, by which it drops those that
+        there are: once is enough."""
+        made = [name for name in _MADE if name in self._partial.__dict__]
+        if made:
+            self._partial._set_grad_type = lambda params, program: None
+        for name in made:
+            del self._partial.__dict__[name]

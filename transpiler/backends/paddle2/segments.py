@@ -1,0 +1,261 @@
+"""A main block in segments: blocks that run once each, in place of the ops that they have.
+
+The executor keeps something for each pair of ops of a block that it runs as it finds ops ready, and nothing for those of a
+segment (`run_once`). What one segment alone names, and writes before it reads it, is declared there, and freed there after its
+last use; everything else stays in the main block, where it is fed, fetched, saved and found by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.frames import without_ops
+from transpiler.backends.paddle2.naming import INNER_LISTS
+from transpiler.backends.paddle2.pinning import pin, unpinned
+from transpiler.backends.paddle2.registry import EMPTY_NAME
+from transpiler.backends.paddle2.run_once import BLOCK, RUNS_BLOCK, SEGMENTED, declare_always, is_segmented, run_block
+from transpiler.errors import VerificationError
+
+_SCOPE = 'transpiler.segment.{}'
+_ROLE, _FORWARD, _BACKWARD = 'op_role', 0, 1
+_LATER = 1 | 2 | 16  # bits of the role of what `clone(for_test=True)` takes out
+_GRADIENT = '@GRAD'
+_VarType = framework_pb2.VarType
+_LOCAL = (_VarType.LOD_TENSOR, _VarType.SELECTED_ROWS)
+_NAMED = (framework_pb2.VAR, framework_pb2.VARS)
+
+Message = framework_pb2.ProgramDesc
+Spans = Sequence[Tuple[int, int]]  # first and last position in the main block
+
+
+def cut(message: Message, spans: Spans,
+        kept: FrozenSet[str]) -> Tuple[Message, Dict[int, Tuple[int, int]]]:
+    """A program like `message`, with the ops of each span of the main block in a block of its own, which runs once.
+
+    The order of these blocks, and of the main block, is pinned.
+
+    Args:
+        kept: names that stay in the main block, whoever uses them.
+
+    Returns:
+        It, and by index of the new block, the span of the ops that it has. Where the main block has ops, it has one that makes the
+        condition, in front, and one for each of them.
+    """
+    homes = _homes(message, spans, kept)
+    declared = {v.name: v for v in message.blocks[0].vars if v.name in homes}
+    result, old = _framed(message, frozenset(homes)), message.blocks[0].ops
+    main = result.blocks[0]
+    main.ops.append(declare_always(main, SEGMENTED, **{_ROLE: _FORWARD}))
+    made: Dict[int, Tuple[int, int]] = {}
+    position = 0
+    for number, (first, last) in enumerate(spans):
+        main.ops.extend(old[position:first])
+        block = result.blocks.add(idx=len(result.blocks), parent_idx=0)
+        block.ops.extend(old[first:last + 1])
+        block.vars.extend(v for name, v in declared.items() if homes[name] == number)
+        main.ops.append(_runs(result, block, number))
+        made[block.idx] = (first, last)
+        position = last + 1
+    main.ops.extend(old[position:])
+    for index in (0, *made):
+        pin(result, index)
+    return result, made
+
+
+def join(message: Message) -> Message:
+    """The program that `cut` made this one of, but for what holds its order.
+
+    Raises:
+        VerificationError: it is not what `cut` makes.
+    """
+    if not is_segmented(message):
+        return message
+    inner = {block.idx: block for block in segments_in(message)}
+    _check(message, inner)
+    result = joined(message)
+    del result.blocks[len(result.blocks) - len(inner):]
+    return result
+
+
+def joined(message: Message) -> Message:
+    """The same program without segments, whatever Paddle, or the user, has made of it since it was cut. Their blocks stay, with
+    nothing in them."""
+    runs = [op for op in message.blocks[0].ops if SEGMENTED in _inputs(op)]
+    ours = {n for op in runs for s in op.outputs if s.parameter == 'Scope' for n in s.arguments}
+    emptied = frozenset(block_run(op) for op in runs)
+    result = _framed(message, frozenset({SEGMENTED, *ours}), emptied)
+    main = result.blocks[0]
+    for op in message.blocks[0].ops:
+        if SEGMENTED in _inputs(op):
+            inner = message.blocks[block_run(op)]
+            main.vars.extend(inner.vars)
+            main.ops.extend(inner.ops)
+        elif SEGMENTED not in _named(op):
+            main.ops.append(op)
+    return result
+
+
+def _framed(message: Message,
+            dropped: FrozenSet[str],
+            emptied: FrozenSet[Optional[int]] = frozenset()) -> Message:
+    """`message` with nothing in its main block but the variables that are not `dropped`, and nothing in `emptied` ones."""
+    result = without_ops(message, declared=False)
+    main = message.blocks[0]
+    result.blocks[main.idx].vars.extend(v for v in main.vars if v.name not in dropped)
+    for old in (b for b in message.blocks[1:] if b.idx not in emptied):
+        result.blocks[old.idx].vars.extend(old.vars)
+        result.blocks[old.idx].ops.extend(old.ops)
+    return result
+
+
+def segments_in(message: Message) -> List[framework_pb2.BlockDesc]:
+    """The blocks that are segments, in the order in which the main block runs them: the last ones of the program.
+
+    Raises:
+        VerificationError: they are not.
+    """
+    found = [block_run(op) for op in message.blocks[0].ops if SEGMENTED in _inputs(op)]
+    end = len(message.blocks)
+    if found != list(range(end - len(found), end)) or not found:
+        raise VerificationError('the segments are not the last blocks, in their order')
+    return [message.blocks[index] for index in found]
+
+
+def _check(message: Message, inner: Dict[int, framework_pb2.BlockDesc]) -> None:
+    """Raises VerificationError unless each segment is run by what `cut` writes, and what it declares is its own."""
+    main = message.blocks[0]
+    scratch = framework_pb2.ProgramDesc()
+    always = declare_always(scratch.blocks.add(idx=0, parent_idx=-1), SEGMENTED,
+                            **{_ROLE: _FORWARD})
+    if unpinned(main.ops[0]) != always:
+        raise VerificationError('the condition of the segments is not made first')
+    if sum(SEGMENTED in _named(op) for op in _all_ops(message)) != len(inner) + 1:
+        raise VerificationError('others touch the condition of the segments')
+    declared = {v.name: v for v in main.vars}
+    if declared.get(SEGMENTED) != scratch.blocks[0].vars[0]:
+        raise VerificationError('the condition of the segments is declared otherwise')
+    runs = [op for op in main.ops if block_run(op) in inner]
+    for number, (op, block) in enumerate(zip(runs, inner.values())):
+        expected = _runs(scratch, block, number)
+        if block.parent_idx != 0 or block.forward_block_idx >= 0:
+            raise VerificationError(f'segment {number} is in another block')
+        scope = declared.get(_SCOPE.format(number))
+        if unpinned(op) != expected or scope != scratch.blocks[0].vars[number + 1]:
+            raise VerificationError(f'segment {number} is run otherwise than it has to be')
+        _check_own(message, block, set(declared))
+
+
+def _check_own(message: Message, block: framework_pb2.BlockDesc, others: Set[str]) -> None:
+    """What `block` declares nobody else names or declares, and it is written before it is read."""
+    own = [v.name for v in block.vars]
+    for name, count in Counter(own).items():
+        if count > 1 or name in others:
+            raise VerificationError(f'variable {name!r} is declared twice')
+    elsewhere = {n for b in message.blocks if b.idx != block.idx for n in _names_in(b)}
+    lost = elsewhere.intersection(own)
+    if lost:
+        raise VerificationError(f'variable {sorted(lost)[0]!r} is used outside of its segment')
+    early = set(own).difference(_written_first(block.ops))
+    if early:
+        raise VerificationError(
+            f'variable {sorted(early)[0]!r} is read before its segment makes it')
+    if any(v.persistable or v.need_check_feed or v.type.type not in _LOCAL for v in block.vars):
+        raise VerificationError('a segment declares what has to be in the main block')
+
+
+def _homes(message: Message, spans: Spans, kept: FrozenSet[str]) -> Dict[str, int]:
+    """By name, the number of the segment that is to declare it."""
+    main = message.blocks[0]
+    number_at = {at: i for i, (first, last) in enumerate(spans) for at in range(first, last + 1)}
+    found: Dict[str, int] = {}
+    elsewhere = {n for block in message.blocks[1:] for n in _names_in(block)}
+    for at, op in enumerate(main.ops):
+        if at not in number_at:
+            elsewhere.update(_names_of(op))
+            continue
+        for name in _named(op):
+            if found.setdefault(name, number_at[at]) != number_at[at]:
+                elsewhere.add(name)
+    for number, (first, last) in enumerate(spans):
+        written = _written_first(main.ops[first:last + 1])
+        elsewhere.update(n for n, home in found.items() if home == number and n not in written)
+    may = {
+        v.name
+        for v in main.vars
+        if v.type.type in _LOCAL and not (v.persistable or v.need_check_feed)
+    }
+    return {n: home for n, home in found.items() if n in may - elsewhere - kept}
+
+
+def _runs(message: Message, block: framework_pb2.BlockDesc, number: int) -> framework_pb2.OpDesc:
+    """The op that runs `block`, one of the main block of `message`, which gets its scope."""
+    own = {v.name for v in block.vars}
+    outside = {n for op in block.ops for n in _named(op)} - own
+    written = {n for op in block.ops for s in op.outputs for n in s.arguments}
+    op = run_block(message.blocks[0], block.idx, outside, written, _SCOPE.format(number), SEGMENTED)
+    later = all(_role(each) & _LATER for each in block.ops)
+    op.attrs.add(name=_ROLE, type=framework_pb2.INT, i=_BACKWARD if later else _FORWARD)
+    return op
+
+
+def _written_first(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
+    """Names that are written before anyone reads them."""
+    seen: Set[str] = set()
+    found: Set[str] = set()
+    for op in ops:
+        read = set(_inputs(op)) | set(_attributes(op))
+        found.update({n for s in op.outputs for n in s.arguments} - seen - read)
+        seen.update(_named(op))
+    return found
+
+
+def _names_in(block: framework_pb2.BlockDesc) -> Iterator[str]:
+    for op in block.ops:
+        yield from _names_of(op)
+    yield from (v.name for v in block.vars)
+
+
+def _names_of(op: framework_pb2.OpDesc) -> Iterator[str]:
+    """What `op` names, and what the runtime makes of that by itself where it runs a block."""
+    runs = any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs)
+    lists = [
+        n for a in op.attrs if a.type == framework_pb2.STRINGS and a.name in INNER_LISTS
+        for n in a.strings
+    ]
+    for name in (*_named(op), *lists):
+        yield name
+        if runs and op.type != RUNS_BLOCK:
+            yield name + _GRADIENT
+
+
+def _named(op: framework_pb2.OpDesc) -> Set[str]:
+    slots = {n for s in [*op.inputs, *op.outputs] for n in s.arguments}
+    return slots.union(_attributes(op)) - {EMPTY_NAME}
+
+
+def _inputs(op: framework_pb2.OpDesc) -> List[str]:
+    return [n for s in op.inputs for n in s.arguments]
+
+
+def _attributes(op: framework_pb2.OpDesc) -> Iterator[str]:
+    """Variables that attributes point to."""
+    for attribute in op.attrs:
+        if attribute.type in _NAMED:
+            yield from attribute.vars_name or [attribute.var_name]
+
+
+def _all_ops(message: Message) -> Iterator[framework_pb2.OpDesc]:
+    for block in message.blocks:
+        yield from block.ops
+
+
+def block_run(op: framework_pb2.OpDesc) -> Optional[int]:
+    """The block that `op` runs once, if it does."""
+    return next((a.block_idx for a in op.attrs if a.name == BLOCK and op.type == RUNS_BLOCK), None)
+
+
+def _role(op: framework_pb2.OpDesc) -> int:
+    return next((a.i for a in op.attrs if a.name == _ROLE), _FORWARD)

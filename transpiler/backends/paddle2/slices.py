@@ -1,0 +1,89 @@
+"""Tensors that are slices of one buffer.
+
+Fleet fuses gradients for communication: `coalesce_tensor` makes one buffer, and slices of it under the gradients' names; the
+collective works on the buffer, and `depend` ops, which copy nothing, say so to the executor. In the graph the memory is that of
+the buffer, and whoever touches a slice touches the buffer, too: a write changes what it holds, which all that read any slice
+of it see. So its writers keep their order, it lives from the first touch to the last, and is proved like any other value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, FrozenSet, List, Mapping, Set, Tuple
+
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle2.workspaces import values_of
+from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
+
+_MAKER = 'coalesce_tensor'
+_BUFFER, _SLICES = 'FusedOutput', 'Output'
+_OUTLIVES = 'persist_output'  # an attribute: the buffer is that of the run before
+# Paddle's smallest allocation on a CPU, to which the kernel rounds each slice up.
+_CHUNK = 4096
+
+
+def link_slices(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> None:
+    """Lets who touches a slice touch its buffer. Where that is not all there is to it, which the main region alone would have to
+    know, the ops stay such as share memory unsaid."""
+    made = [op for op in graph.region_ops(0) if op.kind == _MAKER]
+    elsewhere = _touched_elsewhere(graph) if made else frozenset()
+    buffer_of: Dict[int, int] = {}
+    for op in made:
+        values = _buffer_and_slices(graph, op, descs[op.id])
+        if not values or any(v.id in elsewhere or v.id in buffer_of for v in values):
+            return
+        buffer_of.update((v.id, values[0].id) for v in values)
+    for op in made:
+        _measure(_buffer_and_slices(graph, op, descs[op.id]))
+        op.facts, op.workspace = replace(op.facts, shares_unsaid=False), NOTHING
+    for op in graph.region_ops(0) if made else ():
+        if op.kind != _MAKER:
+            _touch_buffers(op, buffer_of)
+
+
+def _touched_elsewhere(graph: Graph) -> FrozenSet[int]:
+    """What ops of other regions name, and those that have some."""
+    return frozenset(v for op in graph.walk() if op.region != 0 or op.regions
+                     for v in op.reads() + op.writes())
+
+
+def _buffer_and_slices(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> List[Value]:
+    """The buffer, and its slices; nothing if one of them is more than that."""
+    results = values_of(graph, desc.outputs, op.results)
+    found = [*results.get(_BUFFER, ()), *results.get(_SLICES, ())]
+    lasts = any(a.b for a in desc.attrs if a.name == _OUTLIVES)
+    if lasts or len(results.get(_BUFFER, ())) != 1 or len(found) != len(op.writes()):
+        return []
+    plain = all(
+        v.kind is ValueKind.DENSE and not (v.persistable or v.fed or v.fetched) for v in found)
+    return found if plain else []
+
+
+def _measure(values: List[Value]) -> None:
+    buffer, *slices = values
+    sizes = [each.size for each in slices]
+    buffer.size = None
+    if all(size is not None and size.is_constant for size in sizes):
+        chunks = (-(-size.evaluate({}) // _CHUNK) for size in sizes if size is not None)
+        buffer.size = Size.of(_CHUNK * sum(chunks))
+    for value in slices:
+        value.size = NOTHING
+    for value in values:  # no other may have its memory, or give it its own
+        value.skipped = True
+
+
+def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
+    """Operands and results more, behind those that its description names."""
+    read, written = (_added(values, buffer_of) for values in (op.reads(), op.writes()))
+    read |= written  # the rest of the buffer stays
+    if not read:
+        return
+    # What it computes of all its operands is not a sum, or one element after the other, of these.
+    op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
+    op.operands += tuple(sorted(read))
+    op.results += tuple(sorted(written))
+
+
+def _added(values: Tuple[int, ...], buffer_of: Mapping[int, int]) -> Set[int]:
+    return {buffer_of[v] for v in values if v in buffer_of} - set(values)

@@ -1,0 +1,1 @@
+"""Paddle 3's static programs (PIR) as a back end."""

@@ -1,0 +1,301 @@
+"""Writes the order and the clones of a graph into the program that it was imported from: wholly, or not at all.
+
+Ops that were there stay the objects that they are, so that values which a caller holds remain what they were. Of a block that
+keeps values for its gradient, what the gradient takes for nobody is replaced by one number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Set, Tuple
+
+import paddle
+from paddle import _C_ops, pir, static
+from paddle.base.core import CPUPlace
+from paddle.base.libpaddle import pir as bindings
+
+from transpiler.backends.paddle3.blocks import YIELD, Link
+from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
+from transpiler.backends.paddle3.marks import mark, unmark
+from transpiler.errors import VerificationError
+from transpiler.ir import KEEP, Graph, Op
+
+# What Operation.clone takes along: no blocks, operands, and no successors.
+_ALONE = (False, True, False)
+
+
+@dataclass
+class Emitted:
+    """Of a program that was written, by ids of its ops.
+
+    Attributes:
+        origins: the op of the graph that each one stands for, of those that were added.
+        spare: ops that make what stands in for state.
+    """
+
+    origins: Dict[int, int] = field(default_factory=dict)
+    spare: Set[int] = field(default_factory=set)
+
+
+def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted:
+    """Changes the program of `imported` to `graph`; `expected` is what it has to be then, as Paddle prints it.
+
+    Raises:
+        VerificationError: it cannot be said in PIR, or is not what was expected. The program is as it was.
+    """
+    emitter = _Emitter(imported, graph)
+    try:
+        done = emitter.run()
+        if expected and str(imported.program) != expected:
+            raise VerificationError(
+                'the program became another one than its copy, which was proved equal')
+        return done
+    except Exception:
+        emitter.undo()
+        raise
+
+
+class _Emitter:
+
+    def __init__(self, imported: ImportedProgram, graph: Graph) -> None:
+        self._old, self._graph, self._handles = imported.graph, graph, imported.handles
+        self._program, self._blocks = imported.program, imported.blocks
+        self._declarations, self._links = imported.declarations, imported.links
+        self._value, self._popped = dict(imported.values), imported.popped
+        self._block: Any = None  # the one that is being written, and the region that it is
+        self._region = 0
+        self._before = {region: list(block.ops) for region, block in imported.blocks.items()}
+        self._is_cut = imported.cut is not None
+        self._undo: List[Callable[[], Any]] = []
+        self._placed: Set[int] = set()  # ids of ops that make lists
+        self._done = Emitted()
+
+    def run(self) -> Emitted:
+        orders: Dict[int, List[Any]] = {}
+        with static.program_guard(self._program):
+            for region in sorted(
+                    self._blocks):  # outer ones first, and blocks before their gradients
+                orders[region] = self._written(region)
+            for link in self._links:
+                self._link(link, orders[link.forward], orders[link.gradient])
+        for region, order in orders.items():
+            self._move(region, order)
+        mark(self._program)
+        return self._done
+
+    def undo(self) -> None:
+        """The program as it was, in all but the numbers of ops that are made later."""
+        unmark(self._program)
+        for step in reversed(self._undo):
+            step()
+        for region, ops in self._before.items():
+            self._move(region, ops)
+
+    def _move(self, region: int, order: List[Any]) -> None:
+        block = self._blocks[region]
+        for op in order:
+            block.move_op_to_block_end(op)
+
+    def _written(self, region: int) -> List[Any]:
+        """The ops of a block, but for those that keep values for a gradient, in their order; it ends as it did."""
+        self._enter(region)
+        order: List[Any] = list(self._declarations) if region == 0 else []
+        ends = []
+        for op in self._graph.region_ops(region):
+            if op.kind == KEEP:
+                continue
+            known = op.id < len(self._old.ops)
+            made = self._original(op) if known else self._clone(op)
+            (ends if known and self._handles[op.id].op.name() == YIELD else order).extend(made)
+        links = {op.id() for link in self._links for op in (link.push, link.pop)}
+        there = {op.id() for op in (*order, *ends)} | links
+        if self._is_cut and len(there) < len(self._block.ops):
+            raise VerificationError('an op that nobody needs would come to the other part')
+        order += [op for op in self._block.ops if op.id() not in there]  # lists that nobody reads
+        return order + ends
+
+    def _enter(self, region: int) -> None:
+        self._region, self._block = region, self._blocks[region]
+        bindings.set_insertion_point_to_block_end(self._block)
+
+    def _link(self, link: Link, forward: List[Any], gradient: List[Any]) -> None:
+        """Puts in place what keeps values, and what takes them; leaves out what is taken for nobody."""
+        taken = [op.kind for op in self._graph.region_ops(link.gradient)]
+        idle = [] if KEEP in taken else [
+            at for at, value in enumerate(link.pop.results())
+            if value.initialized() and value.use_empty()]  # yapf: disable
+        made = []
+        if idle:
+            self._enter(link.forward)
+            number = _C_ops.full([1], 0.0, paddle.float32, CPUPlace())
+            made = [self._added(number.get_defining_op())]
+            self._done.spare.add(made[0].id())
+        for at in idle:
+            self._set(link.push, at + 1, number)
+            self._set_type(link.pop.result(at), number.type())
+        forward[-1:] = [*made, link.push, forward[-1]]
+        gradient.insert(0, link.pop)
+
+    def _set_type(self, value: Any, kind: Any) -> None:
+        was = value.type()
+        self._undo.append(lambda: value.set_type(was))
+        value.set_type(kind)
+
+    def _named(self, value: int, region: int) -> Any:
+        """What `value` is called in `region`; None if it is not there yet."""
+        home = self._graph.values[value].region
+        while region >= 0:
+            if (region, value) in self._popped:
+                return self._popped[region, value]
+            if region == home:
+                return self._value.get(value)
+            region = self._graph.regions[region].parent
+        raise VerificationError(
+            f'{self._graph.values[value].name!r} is not kept for the gradient that would read it')
+
+    def _here(self, value: int) -> Any:
+        found = self._named(value, self._region)
+        if found is None:
+            raise VerificationError(f'{self._graph.values[value].name!r} is read before it is made')
+        return found
+
+    def _original(self, op: Op) -> List[Any]:
+        handle, at = self._handles[op.id], 0
+        made: List[Any] = []
+        for slot, was in enumerate(handle.operands):
+            new = op.operands[at:at + len(was)]
+            at += len(was)
+            source = handle.op.operand_source(slot)
+            if _is_list(source):
+                made += self._list(handle.op, slot, source, was, new)
+            elif new != was:
+                self._set(handle.op, slot, self._here(new[0]))
+        if op.operands[at:] != self._old.ops[op.id].operands[at:]:
+            raise VerificationError(
+                f'what {op.kind} reads inside of its blocks cannot be another value')
+        return [*made, handle.op, *handle.unpacked]
+
+    def _list(self, reader: Any, slot: int, source: Any, was: Tuple[int, ...],
+              new: Tuple[int, ...]) -> List[Any]:
+        """What makes the list that `reader` reads, unless it stands before another reader already."""
+        maker = source.get_defining_op()
+        if maker.name() != COMBINE:
+            if new != was:
+                raise VerificationError(
+                    'a list that one op makes for another cannot be another one')
+            return []
+        if new != was:
+            if len(source.all_used_ops()) > 1:
+                maker = self._combined(source, was, new)
+                self._set(reader, slot, maker.result(0))
+            else:
+                for at, value in enumerate(new):
+                    if value != was[at]:
+                        self._set(maker, at, self._here(value))
+        return self._place(maker)
+
+    def _place(self, maker: Any) -> List[Any]:
+        fresh = maker.id() not in self._placed
+        self._placed.add(maker.id())
+        return [maker] if fresh else []
+
+    def _combined(self,
+                  source: Any,
+                  was: Tuple[int, ...],
+                  new: Tuple[int, ...],
+                  elsewhere: bool = False) -> Any:
+        """A list like `source` with the values of `new` where they are not those that it had; in the block that is being
+        written, which is not its own if it is made `elsewhere`."""
+        maker = source.get_defining_op()
+        mapping, given = pir.IrMapping(), dict(zip(was, new))
+        if any(given[old] != value for old, value in zip(was, new)):
+            raise VerificationError('a list that names a value twice cannot name two in its place')
+        for at, value in enumerate(maker.operands_source()):
+            mapping.add(value,
+                        value if new[at] == was[at] and not elsewhere else self._here(new[at]))
+        return self._added(maker.clone(mapping, bindings.CloneOptions(*_ALONE)))
+
+    def _clone(self, op: Op) -> List[Any]:
+        """`op`, which is added: a copy of the one that it stands for, and what stands in for its state."""
+        if op.origin is None or op.origin not in self._handles:
+            raise VerificationError(f'{op.kind} has no words in PIR')
+        handle, at = self._handles[op.origin], 0
+        elsewhere = self._old.ops[op.origin].region != op.region
+        made: List[Any] = []
+        mapping, given = pir.IrMapping(), {}
+        for slot, was in enumerate(handle.operands):
+            new = op.operands[at:at + len(was)]
+            at += len(was)
+            source = handle.op.operand_source(slot)
+            if not source.initialized():
+                continue
+            if given.setdefault(source.id, new) != new:
+                raise VerificationError(f'{op.kind} would read one value as two')
+            if _is_list(source):
+                again = new != was or elsewhere
+                maker = source.get_defining_op()
+                if again and maker.name() != COMBINE:
+                    raise VerificationError(
+                        'a list that one op makes for another cannot be another one')
+                maker = self._combined(source, was, new, elsewhere) if again else maker
+                made += self._place(maker)
+                mapping.add(source, maker.result(0) if again else source)
+            else:
+                made += self._stand_in(source, new[0])
+                mapping.add(source, self._here(new[0]))
+        if handle.op.num_regions():
+            raise VerificationError(f'{op.kind} has blocks: it cannot be made again')
+        clone = self._added(handle.op.clone(mapping, bindings.CloneOptions(*_ALONE)))
+        self._done.origins[clone.id()] = op.origin
+        return made + [clone] + self._bind(op, handle, clone)
+
+    def _bind(self, op: Op, handle: Any, clone: Any) -> List[Any]:
+        """Notes what the values of the clone's results are; gives what takes its lists apart."""
+        unpacked, at = [], 0
+        for slot, was in enumerate(handle.results):
+            new = op.results[at:at + len(was)]
+            at += len(was)
+            source, result = handle.op.result(slot), clone.result(slot)
+            if not source.initialized():
+                continue
+            if not source.is_combine():
+                self._value[new[0]] = result
+                continue
+            members = dict(zip(was, new))
+            for taker in (t for t in handle.unpacked if t.operand_source(0).is_same(source)):
+                inner = pir.IrMapping()
+                inner.add(source, result)
+                unpacked.append(self._added(taker.clone(inner, bindings.CloneOptions(*_ALONE))))
+                for old, fresh in zip(taker.results(), unpacked[-1].results()):
+                    if old.initialized():
+                        self._value[members[self._of(old, was)]] = fresh
+        return unpacked
+
+    def _of(self, value: Any, members: Tuple[int, ...]) -> int:
+        return next(i for i in members if i >= 0 and self._value[i].is_same(value))
+
+    def _stand_in(self, source: Any, value: int) -> List[Any]:
+        """A tensor in place of state that a clone must not carry on."""
+        if value < 0 or self._named(value, self._region) is not None:
+            return []
+        if any(d < 0 for d in source.shape):
+            raise VerificationError('state of an open size has nothing that could stand in for it')
+        filled = _C_ops.full(source.shape, 0.0, source.dtype, CPUPlace())
+        self._value[value] = filled
+        op = self._added(filled.get_defining_op())
+        self._done.spare.add(op.id())
+        return [op]
+
+    def _added(self, op: Any) -> Any:
+        block = self._block
+        self._undo.append(lambda: block.remove_op(op))
+        return op
+
+    def _set(self, op: Any, slot: int, value: Any) -> None:
+        was = op.operand_source(slot)
+        self._undo.append(lambda: op.operand(slot).set_source(was))
+        op.operand(slot).set_source(value)
+
+
+def _is_list(value: Any) -> bool:
+    return bool(value.initialized() and value.is_combine())

@@ -1,0 +1,50 @@
+"""What graphs do not show, of a program that was written: attributes, types, declarations."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Tuple
+
+from transpiler.backends.base import OPTIMIZED
+from transpiler.backends.paddle3.importer import ImportedProgram
+from transpiler.errors import VerificationError
+
+# Who made an op; and what says that the program was written.
+_OF_MAKING = frozenset({'op_callstack', OPTIMIZED})
+
+
+def check_frame(before: ImportedProgram, after: ImportedProgram, origins: Mapping[int, int],
+                spare: int) -> None:
+    """Raises VerificationError unless every op of `after` is what it stands for, but for what it reads."""
+    for new, handle in after.handles.items():
+        if new not in origins:
+            raise VerificationError(f'{handle.op.name()} was added and stands for nothing')
+        source = before.handles[origins[new]]
+        if _looks(source.op) != _looks(handle.op):
+            raise VerificationError(
+                f'{handle.op.name()} has other attributes or results than what it stands for')
+        shapes = [[len(slot) for slot in each.operands + each.results] for each in (source, handle)]
+        if shapes[0] != shapes[1]:
+            raise VerificationError(f'{handle.op.name()} reads or makes another number of values')
+    there = _declared(before)
+    if (_declared(after)[:len(there)] != there or len(after.declarations) != len(there) + spare):
+        raise VerificationError('an input, parameter or state was lost, added or moved')
+
+
+def _declared(imported: ImportedProgram) -> List[Tuple[Any, ...]]:
+    return [_looks(op) for op in imported.declarations]
+
+
+def _looks(op: Any) -> Tuple[Any, ...]:
+    return (op.name(), op.num_operands(), _attributes(op), [_type(v) for v in op.results()])
+
+
+def _attributes(op: Any) -> Dict[str, str]:
+    return {name: repr(value) for name, value in op.attrs().items() if name not in _OF_MAKING}
+
+
+def _type(value: Any) -> Tuple[Any, ...]:
+    if not value.initialized():
+        return ()
+    if not value.is_dense_tensor_type():
+        return (value.is_combine(), value.is_selected_row_type())
+    return (value.dtype, tuple(value.shape), value.persistable)

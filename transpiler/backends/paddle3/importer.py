@@ -1,0 +1,458 @@
+"""From a PIR program to a Graph: what lives in one variable becomes one value.
+
+Results that Paddle writes over an operand (`sgd_`, `batch_norm_`) are the operand's value. `builtin.combine`, `builtin.split`
+and `builtin.slice` are no ops of the graph: who reads a list of tensors reads its members. Declarations are values only.
+
+Loops and branches are regions. What one hands on with its `cf.yield` it writes to what the op around it makes, which is what a
+loop's next trip begins with. What a gradient pops is what its block has pushed: it reads the values of that block, and what
+it pops for nobody is said by a KEEP op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+
+from paddle.base.libpaddle import pir
+
+from transpiler.backends.base import OPTIMIZED, Declared
+from transpiler.backends.call_stacks import source_line
+from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
+from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
+                                                Unmodelled, blocks_of, check_ends, checked_link,
+                                                has, kind_of)
+from transpiler.backends.paddle3.marks import mark_of
+from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
+from transpiler.backends.paddle3.registry import OpRegistry, Slots
+from transpiler.backends.paddle3.shapes import declared_shape, result_shape
+from transpiler.backends.paddle3.tensors import bytes_of, dtype_of
+from transpiler.backends.paddle3.tensors import kind_of as value_kind
+from transpiler.errors import InvalidProgramError
+from transpiler.ir import KEEP, Graph, Op, OpFacts, Region, RegionKind, Size, ValueKind
+from transpiler.ir.boundary import BOUNDARY, divide
+
+COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
+# They name what a saved program gives out, or what a startup program leaves behind.
+_KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fetch'})
+_GRADIENT = '_grad'
+_BLOCKS = 'it has {}: what such ops do is not known'
+_CLOSED = 'it has {}'
+_Slots = Tuple[Tuple[int, ...], ...]
+_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+_GRADIENTS = (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT)
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An op of the program: for each slot, the values of the graph; and what takes apart the lists that it makes."""
+
+    op: Any
+    operands: Tuple[Tuple[int, ...], ...]
+    results: Tuple[Tuple[int, ...], ...]
+    unpacked: Tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a joint program is cut into forward and backward.
+
+    Attributes:
+        between: ids of the ops that stand there, which neither part has: they make what the caller gives the backward part.
+        kept: names of what the caller holds when the backward part has run.
+    """
+
+    between: Tuple[int, ...]
+    kept: FrozenSet[str] = frozenset()
+
+
+@dataclass
+class ImportedProgram:
+    """A graph, and the ops and values of the program that it stands for. See `backends.base.Imported`.
+
+    Attributes:
+        handles: by op of the graph.
+        values: by value of the graph: what the program calls it where it is first made.
+        declarations: ops that declare; they come first.
+        blocks: by region.
+        links: blocks and their gradients.
+        popped: by region of a gradient, and value of the block that it is the gradient of: what it is called there.
+        cut: of a joint program.
+    """
+
+    graph: Graph
+    program: Any
+    handles: Dict[int, Handle] = field(default_factory=dict)
+    values: Dict[int, Any] = field(default_factory=dict)
+    declarations: List[Any] = field(default_factory=list)
+    blocks: Dict[int, Any] = field(default_factory=dict)
+    links: List[Link] = field(default_factory=list)
+    popped: Dict[Tuple[int, int], Any] = field(default_factory=dict)
+    closed: str = ''
+    cut: Optional[Cut] = None
+
+    @property
+    def declared(self) -> Declared:
+        names = [(v.region, v.name) for v in self.graph.values]
+        return Declared(frozenset(n for r, n in names if r == 0), frozenset(n for _, n in names),
+                        {})
+
+    @property
+    def inputs(self) -> FrozenSet[str]:
+        return frozenset(v.name for v in self.graph.values if v.fed)
+
+    @property
+    def done(self) -> FrozenSet[str]:
+        return frozenset({OPTIMIZED}) if mark_of(self.program) else frozenset()
+
+
+def import_program(program: Any,
+                   fetched: FrozenSet[str] = frozenset(),
+                   skipped: FrozenSet[str] = frozenset(),
+                   spare: FrozenSet[int] = frozenset(),
+                   cut: Optional[Cut] = None) -> ImportedProgram:
+    """The graph of `program`; ops with an id in `spare` are taken for declarations of what nobody has written. One that is
+    `cut` has a boundary there, which nothing crosses in place, and whatever stands behind it is backward."""
+    if type(program).__name__ != 'Program' or not hasattr(program, 'global_block'):
+        raise InvalidProgramError(
+            f'memory_optimize takes a paddle.static.Program, not {type(program).__name__}')
+    try:
+        return _Importer(program, fetched, skipped, spare, cut).run()
+    except Unmodelled as reason:
+        read = _Importer(program, fetched, skipped, spare, cut, opaque=True).run()
+        read.closed = _CLOSED.format(reason)
+        return read
+
+
+class _Importer:
+
+    def __init__(self,
+                 program: Any,
+                 fetched: FrozenSet[str],
+                 skipped: FrozenSet[str],
+                 spare: FrozenSet[int],
+                 cut: Optional[Cut],
+                 opaque: bool = False) -> None:
+        """`opaque`: what is inside of loops and branches is left out."""
+        self._names = value_names(program)
+        self._taken = set(self._names.values())
+        self._opaque = opaque
+        self._fetched, self._skipped, self._spare = fetched, skipped, spare
+        self._graph = Graph()
+        self._done = ImportedProgram(self._graph, program, cut=cut)
+        self._between = frozenset(cut.between if cut else ())
+        self._registry = OpRegistry()
+        self._value: Dict[str, int] = {}  # by id of what the program calls a value
+        self._members: Dict[str, Tuple[int, ...]] = {}  # by id of a list
+        self._backward: Dict[int, bool] = {}  # by value: made from gradients
+        self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
+        self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
+        self._linked: Set[int] = set()  # values that may have the memory of others
+
+    def run(self) -> ImportedProgram:
+        block = self._done.program.global_block()
+        for value in (*block.args(), *block.kwargs().values()):
+            self._new(value, fed=True, shape=declared_shape(value.shape))
+        self._block(block, self._home)
+        if len(self._done.links) < len(self._pushed):
+            raise Unmodelled('a block that keeps something for a gradient that it does not have')
+        _drop_what_is_named_later(self._graph)
+        if self._done.cut:
+            divide(self._graph, self._done.cut.kept)
+        return self._done
+
+    def _block(self, block: Any, region: Region) -> None:
+        around, self._home = self._home, region
+        self._done.blocks[region.id] = block
+        special = {CREATE: self._create, PUSH: self._push, POP: self._pop, WHILE: self._loop,
+                   IF: self._branch, YIELD: self._yield, HAS_MORE: self._has_more}  # yapf: disable
+        for op in block.ops:
+            if op.id() in self._between:
+                self._cut_before(op)
+            elif not self._opaque and op.name() in special:
+                special[op.name()](op)
+            elif op.name() in DECLARATIONS or op.id() in self._spare:
+                self._declare(op)
+            elif op.name() == COMBINE:
+                self._members[op.result(0).id] = tuple(
+                    i for v in op.operands_source() for i in self._ids(v))
+            elif op.name() not in (SPLIT, SLICE) or not self._is_unpacked(op):
+                self._import(op)
+        self._home = around
+
+    def _create(self, op: Any) -> None:
+        if self._home.id:
+            raise Unmodelled('a stack that is made anew in a loop or a branch')
+        self._done.declarations.append(op)
+
+    def _push(self, op: Any) -> None:
+        slots = tuple(self._ids(v) for v in op.operands_source()[1:])
+        if any(i >= 0 and self._graph.values[i].region != self._home.id
+               for slot in slots
+               for i in slot):
+            raise Unmodelled('a block that keeps for its gradient what comes from outside of it')
+        self._pushed[op.id()] = (self._home.id, slots)
+
+    def _pop(self, op: Any) -> None:
+        """The values of the block are what its gradient reads; that all of them are kept is said apart."""
+        link = next(link for link in self._done.links if link.gradient == self._home.id)
+        _, slots = self._pushed[link.push.id()]
+        for slot, value in zip(slots, op.results()):
+            if value.initialized() and value.is_combine():
+                self._members[value.id] = slot
+            elif value.initialized():
+                self._value[value.id] = slot[0]
+                self._done.popped.setdefault((self._home.id, slot[0]), value)
+        kept = tuple(i for slot in slots for i in slot)
+        facts = OpFacts(shape_only=frozenset(range(len(kept))))
+        self._graph.new_op(KEEP, self._home.id, operands=kept, facts=facts, backward=True)
+
+    def _has_more(self, op: Any) -> None:
+        made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))
+        made.results = (self._result(op, 0, op.result(0), []),)
+        self._note(made, op, ((),), (made.results,))
+
+    def _loop(self, op: Any) -> None:
+        """What it makes is what its trips begin with. Its condition it overwrites, and what the first trip begins with it may
+        free, whoever reads that later: so it counts as written."""
+        made = self._around(op)
+        body, = blocks_of(op)
+        made.results += made.operands
+        alone = [at for at, value in enumerate(op.operands_source()) if at and _is_for(op, value)]
+        made.facts = OpFacts(in_place=tuple((at, at - 1) for at in alone))
+        region = self._region(op, made, body)
+        region.links = True
+        if region.kind is RegionKind.LOOP:
+            region.trips = Size.dim(f'T{region.id}')
+        else:
+            region.trips = self._graph.regions[region.forward].trips
+        for arg, outer in zip(body.args(), made.results):
+            inner = self._new(arg, shape=self._graph.values[outer].shape, region=region.id)
+            self._backward[inner] = region.kind is RegionKind.LOOP_GRADIENT
+            region.arguments += ((outer, inner),)
+        self._linked.update(v for pair in region.arguments for v in pair)
+        self._linked.update(made.operands)
+        self._block(body, region)
+
+    def _branch(self, op: Any) -> None:
+        made = self._around(op)
+        for block, holds in zip(blocks_of(op), (True, False)):
+            region = self._region(op, made, block, holds)
+            region.when = frozenset({(made.operands[0], holds)})
+            self._block(block, region)
+
+    def _around(self, op: Any) -> Op:
+        """The op that runs blocks, with what it makes."""
+        made = self._graph.new_op(bare_kind(op), self._home.id)
+        operands = tuple(self._ids(v) for v in op.operands_source())
+        if any(not v.initialized() or not v.is_dense_tensor_type()
+               for v in (*op.operands_source(), *op.results())):
+            raise Unmodelled('a loop or a branch that hands on what is no tensor')
+        made.operands = tuple(i for i, in operands)
+        given = [self._graph.values[i].shape for i in made.operands[1:]]
+        made.results = tuple(
+            self._new(value, shape=given[at] if op.name() == WHILE else result_shape(
+                op, at, value.shape, [])) for at, value in enumerate(op.results()))  # yapf: disable
+        made.label = source_line(op.callstack or ())
+        self._note(made, op, operands, tuple((i,) for i in made.results))
+        return made
+
+    def _region(self, op: Any, made: Op, block: Any, side: bool = True) -> Region:
+        if self._done.cut:
+            raise Unmodelled('loops or branches, and is run in two parts')
+        check_ends(block)
+        region = self._graph.new_region(kind_of(op, block), op=made.id, parent=self._home.id)
+        region.label = f'block {region.id}'
+        region.keeps_scopes = has(block, PUSH)
+        if region.kind in _GRADIENTS:
+            link = checked_link(self._graph, op, block, region, self._pushed, side)
+            self._done.links.append(link)
+            if link.doubt:
+                self._done.closed = _CLOSED.format(link.doubt)
+        made.backward = made.backward or region.kind in _GRADIENTS
+        made.regions += (region.id,)
+        return region
+
+    def _yield(self, op: Any) -> None:
+        around = self._graph.ops[self._home.op]
+        operands = tuple(self._ids(v) for v in op.operands_source())
+        made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))
+        made.operands = tuple(i for i, in operands)
+        handed = made.operands[self._home.kind in _LOOPS:]  # first, if there is another trip
+        made.results = around.results[:len(handed)]
+        for value, result in zip(map(self._graph.values.__getitem__, handed), made.results):
+            outer = self._graph.values[result]
+            if outer.shape is None and value.shape is not None:
+                outer.shape, outer.size = value.shape, value.size
+            if value.region != self._home.id or handed.count(value.id) > 1:
+                around.facts = replace(around.facts, shares_unsaid=True)
+        self._linked.update((*handed, *made.results))
+        self._note(made, op, operands, ())
+
+    def _note(self, made: Op, op: Any, operands: _Slots, results: _Slots) -> None:
+        made.backward = made.backward or any(self._backward.get(i, False) for i in made.operands)
+        self._backward.update((i, made.backward) for i in made.results)
+        self._done.handles[made.id] = Handle(op, operands, results)
+
+    def _cut_before(self, op: Any) -> None:
+        """One op of the graph stands for all that is between the parts."""
+        made = self._graph.ops[-1] if self._graph.ops else None
+        if made is None or not made.facts.boundary:
+            made = self._graph.new_op(BOUNDARY, 0, facts=OpFacts(boundary=True))
+            self._done.handles[made.id] = Handle(op, (), ())
+        handle = self._done.handles[made.id]
+        shapes = [self._graph.values[i].shape for v in op.operands_source() for i in self._ids(v)]
+        results = [self._result(op, slot, v, shapes) for slot, v in enumerate(op.results())]
+        made.results += tuple(results)
+        rest = (op,) if handle.op is not op else ()
+        self._done.handles[made.id] = replace(handle,
+                                              results=handle.results + tuple((i,) for i in results),
+                                              unpacked=handle.unpacked + rest)
+
+    def _declare(self, op: Any) -> None:
+        if self._home.id and op.id() not in self._spare:
+            raise Unmodelled('an input or a parameter that is declared in a loop or a branch')
+        value = op.result(0)
+        kept = value.persistable or op.name() in ('builtin.parameter', 'builtin.constant')
+        self._done.declarations.append(op)
+        self._new(value,
+                  persistable=kept,
+                  parameter=op.name() == 'builtin.parameter',
+                  fed=not kept and op.id() not in self._spare,
+                  shape=declared_shape(value.shape) if value.is_dense_tensor_type() else None)
+
+    def _new(self, value: Any, shape: Any = None, region: int = -1, **facts: Any) -> int:
+        """In the region that is being read, or in `region`."""
+        if not value.initialized():
+            return -1
+        home = self._home.id if region < 0 else region
+        kind, name = value_kind(value), self._name(value, home)
+        dense = kind is ValueKind.DENSE
+        made = self._graph.new_value(name, home, kind=kind, dtype=dtype_of(value) if dense else '',
+                                     shape=shape if dense else None,
+                                     size=bytes_of(value, shape) if dense else None,
+                                     fetched=name in self._fetched, copied_out=name in self._fetched,
+                                     skipped=name in self._skipped, **facts)  # yapf: disable
+        self._value[value.id] = made.id
+        self._done.values[made.id] = value
+        return made.id
+
+    def _name(self, value: Any, region: int) -> str:
+        """That of a value of the main block; inside of loops and branches, one of its own."""
+        if region == 0:
+            return self._names[value.id]
+        maker = value.get_defining_op()
+        stem = f'{bare_kind(maker) if maker is not None else "input"}.{region}.{len(self._value)}'
+        while stem in self._taken:
+            stem += '_'
+        self._taken.add(stem)
+        return stem
+
+    def _ids(self, value: Any) -> Tuple[int, ...]:
+        if not value.initialized():
+            return (-1,)
+        return self._members.get(value.id) or (self._value[value.id],)
+
+    def _is_unpacked(self, op: Any) -> bool:
+        return op.operand_source(0).id in self._members
+
+    def _import(self, op: Any) -> None:
+        made = self._graph.new_op(bare_kind(op), self._home.id)
+        operands = tuple(self._ids(v) for v in op.operands_source())
+        inner = tuple(self._ids(v)[0] for v in _used_inside(op)) if op.num_regions() else ()
+        made.operands = tuple(i for slot in operands for i in slot) + inner
+        shapes = [self._graph.values[i].shape for i in made.operands if i >= 0]
+        aliases, unpacked = in_place_results(op), []
+        results: List[Tuple[int, ...]] = []
+        for slot, value in enumerate(op.results()):
+            if slot in aliases and op.operand_source(aliases[slot]).initialized():
+                results.append(self._alias(value, operands[aliases[slot]]))
+            elif value.initialized() and value.is_combine() and _is_taken_apart(value):
+                takers = [u for u in value.all_used_ops() if u.name() in (SPLIT, SLICE)]
+                results.append(self._take_apart(op, slot, takers, shapes))
+                unpacked.extend(takers)
+            else:
+                results.append((self._result(op, slot, value, shapes),))
+        made.results = tuple(i for slot in results for i in slot)
+        made.facts = self._registry.facts(op, _positions(operands), _positions(results))
+        made.label = source_line(op.callstack or ()) if op.name().startswith(DIALECT) else ''
+        made.backward = bare_kind(op).endswith(_GRADIENT) or any(
+            self._backward.get(i, False) for i in made.operands)
+        self._backward.update(
+            (i, made.backward) for i in made.results if not self._graph.values[i].persistable)
+        if op.name() in _KEEPS:
+            for i in made.operands:
+                self._graph.values[i].fetched = True
+        if op.num_regions() and not self._opaque:
+            self._done.closed = self._done.closed or _BLOCKS.format(op.name())
+        self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
+
+    def _alias(self, value: Any, operand: Tuple[int, ...]) -> Tuple[int, ...]:
+        self._check_alone(operand)
+        if len(operand) == 1:
+            self._value[value.id] = operand[0]
+        else:
+            self._members[value.id] = operand
+        return operand
+
+    def _check_alone(self, values: Sequence[int]) -> None:
+        """What is written over, but for parameters and states, has a memory that nothing else is known to have."""
+        for value in map(self._graph.values.__getitem__, (i for i in values if i >= 0)):
+            if value.id in self._linked or not (value.persistable or value.region == self._home.id):
+                raise Unmodelled(
+                    'an op that writes over what comes from outside of its loop or branch, or goes there'
+                )
+
+    def _result(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> int:
+        dense = value.initialized() and value.is_dense_tensor_type()
+        return self._new(value,
+                         shape=result_shape(op, slot, value.shape, shapes) if dense else None)
+
+    def _take_apart(self, op: Any, slot: int, takers: List[Any],
+                    shapes: List[Any]) -> Tuple[int, ...]:
+        """The members of a list, by the ops that name them; each member is one value, whoever names it."""
+        value = op.result(slot)
+        members: List[Optional[int]] = [None] * len(value.type().as_vec_type().as_list())
+        for taker in takers:
+            named = list(enumerate(taker.results())) if taker.name() == SPLIT else [
+                (taker.attrs()['index'], taker.result(0))]  # yapf: disable
+            for at, member in (pair for pair in named if pair[1].initialized()):
+                known = members[at]
+                if known is None:
+                    members[at] = self._result(op, slot, member, shapes)
+                else:
+                    self._value[member.id] = known
+        self._members[value.id] = tuple(-1 if m is None else m for m in members)
+        return self._members[value.id]
+
+
+def _is_for(op: Any, value: Any) -> bool:
+    """Whether nobody but `op`, and nothing inside of it, names `value`: the runtime lets go of it once the first trip has it."""
+    return all(user.id() == op.id() for user in value.all_used_ops())
+
+
+def _drop_what_is_named_later(graph: Graph) -> None:
+    """The executor works in place on what no op names any more, for its shape either."""
+    looked_at = {v for op in graph.ops for v in op.shape_reads()}
+    for op in graph.ops:
+        pairs = tuple((i, j) for i, j in op.facts.in_place if op.operands[i] not in looked_at)
+        if pairs != op.facts.in_place:
+            op.facts = replace(op.facts, in_place=pairs)
+
+
+def _is_taken_apart(value: Any) -> bool:
+    """Whether every member of the list has a name, or nobody reads the list as a whole."""
+    users = value.all_used_ops()
+    return any(u.name() == SPLIT for u in users) or (bool(users) and
+                                                     all(u.name() == SLICE for u in users))
+
+
+def _used_inside(op: Any) -> List[Any]:
+    return list(pir.get_used_external_value(op))
+
+
+def _positions(slots: Any) -> Slots:
+    found, first = [], 0
+    for slot in slots:
+        found.append(tuple(range(first, first + len(slot))))
+        first += len(slot)
+    return found

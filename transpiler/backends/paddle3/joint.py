@@ -1,0 +1,45 @@
+"""Programs that `paddle.jit.to_static` makes of a layer, as a back end: forward and backward in one, before Paddle splits them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, FrozenSet, Tuple
+
+from transpiler.backends.paddle3.emitter import emit
+from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
+from transpiler.backends.paddle3.naming import value_names
+from transpiler.backends.paddle3.programs import LivePrograms, Written
+
+
+@dataclass
+class JointProgram:
+    """A program of Paddle, and the range of its ops that stand between forward and backward; empty if it has no backward."""
+
+    program: Any
+    between: Tuple[int, int] = (0, 0)
+
+
+class JointPrograms(LivePrograms):
+    """Targets are `JointProgram`s. Paddle runs both parts in the order of their ops (`used_for_jit`): nothing has to hold it."""
+
+    def read(self, target: JointProgram, fetched: FrozenSet[str],
+             skipped: FrozenSet[str]) -> ImportedProgram:
+        return import_program(target.program, fetched, skipped, cut=_cut(target))
+
+    def apply(self, target: JointProgram, written: Written) -> None:
+        emit(written.imported, written.graph, str(written.program))
+        if written.imported.cut is not None:
+            first = written.imported.cut.between[0]
+            at = [op.id() for op in target.program.global_block().ops].index(first)
+            target.between = (at, at + len(written.imported.cut.between))
+
+
+def _cut(target: JointProgram) -> Any:
+    start, end = target.between
+    if start == end:
+        return None
+    names, ops = value_names(target.program), target.program.global_block().ops
+    # Gradients, which Paddle hands out when it has this program back, are read by nobody yet.
+    kept = frozenset(
+        names[v.id] for op in ops[end:] for v in op.results() if v.initialized() and v.use_empty())
+    return Cut(tuple(op.id() for op in ops[start:end]), kept)

@@ -1,0 +1,100 @@
+"""Hooks into `paddle.jit.to_static` of Paddle 3.
+
+Paddle traces a function for each kind of its arguments, adds the backward part, and splits the two apart: the hook stands in
+between.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Tuple
+
+import paddle
+from paddle.jit.dy2static import pir_partial_program
+from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, PartialProgramLayerHook
+
+from transpiler.backends.base import Planner, Traced
+from transpiler.backends.paddle3.environment import check_paddle
+from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
+from transpiler.backends.watching import FunctionWatch
+from transpiler.errors import UnsupportedPaddleError
+
+_CSE = 'FLAGS_enable_cse_in_dy2st'
+_MADE = ('train_program', '_train_program_id', 'infer_program', '_infer_program_id')
+
+
+def check_holds_orders() -> None:
+    """Raises UnsupportedPaddleError where Paddle cannot be made to run the programs of one layer in their order."""
+    check_paddle()
+    if 'in_sot_mode' not in inspect.signature(PartialProgramLayer._prepare_attributes).parameters:
+        raise UnsupportedPaddleError(
+            f'paddlepaddle {paddle.__version__} does not run the programs of layers in their order: '
+            'install 3.3, or 2.6.2')
+
+
+class Watch(FunctionWatch):
+    """Of a function of Paddle 3; see `backends.base.Watching`."""
+
+    def __init__(self, function: Any, plan: Planner) -> None:
+        check_holds_orders()
+        super().__init__(function, lambda partial: _Hook(partial, plan), pir_partial_program)
+
+
+class _Hook(PartialProgramLayerHook):
+    """Between the making of a program and its split."""
+
+    def __init__(self, partial: PartialProgramLayer, plan: Planner) -> None:
+        self._partial, self._plan = partial, plan
+        partial.add_hooker(self)
+        create = partial._create_program
+        partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
+        partial._prepare_attributes = self._attributes
+        self._planned = False
+        self._forget_programs()
+
+    def remove(self) -> None:
+        self._partial._hookers.remove(self)
+        for own in ('_create_program', '_prepare_attributes'):
+            del self._partial.__dict__[own]
+        self._forget_programs()
+
+    def after_append_backward(self, program: Any, inputs: Any, targets: Any, gradients: Any,
+                              forward_end: int, backward_start: int) -> Tuple[Any, int, Any]:
+        target = JointProgram(program, (forward_end, backward_start))
+        has_backward = backward_start < len(program.global_block().ops)
+        if self._plan(JointPrograms(), target,
+                      self._traced('train' if has_backward else 'no grad')):
+            paddle.set_flags({_CSE: False})
+            self._planned = True
+        return program, target.between[0], targets
+
+    def after_infer(self, infer_program: Any) -> None:
+        target = JointProgram(infer_program.program)
+        if self._plan(JointPrograms(), target, self._traced('eval')):
+            self._planned = True
+
+    def _traced(self, mode: str) -> Traced:
+        inputs = (f'{v.dtype.name.lower()}{list(v.shape)}' for v in self._partial._inputs.var_list)
+        return Traced(mode, ', '.join(inputs))
+
+    def _attributes(self, in_sot_mode: bool = False) -> Any:
+        """Paddle runs in their order what it says is a stretch, and in any other what it was given as a whole."""
+        self._partial.program_id  # who asks for a program has it made, and planned
+        return PartialProgramLayer._prepare_attributes(self._partial, in_sot_mode or self._planned)
+
+    def _forget_programs(self) -> None:
+        """They are made again when they are asked for. Paddle says then of what kind gradients are, by which it drops those that
+        there are: once is enough."""
+        if 'train_program' in self._partial.__dict__:
+            self._partial._set_grad_type = lambda params, program: None
+        for made in _MADE:
+            self._partial.__dict__.pop(made, None)
+
+
+def _as_planned(create: Callable[[bool], Any], is_infer_mode: bool) -> Any:
+    """Paddle's elimination of common expressions would make one of an op and its clones: a hook turns it off for this program."""
+    was = paddle.get_flags([_CSE])[_CSE]
+    try:
+        return create(is_infer_mode)
+    finally:
+        paddle.set_flags({_CSE: was})

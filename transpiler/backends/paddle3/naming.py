@@ -1,0 +1,108 @@
+"""Names of values. Paddle names inputs, parameters and states alone; others are called after the op that makes them.
+
+`matmul.12` is made by a matmul and is `%12` where the program is printed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Tuple
+
+from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
+from transpiler.errors import InvalidArgumentError, InvalidProgramError
+
+DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
+_GIVEN = {'builtin.parameter': 'parameter_name', 'builtin.constant': 'value', 'pd_op.data': 'name',
+          'pd_op.feed': 'name'}  # yapf: disable
+
+
+def bare_kind(op: Any) -> str:
+    """The operator without its dialect, and without the mark of those that work in place."""
+    name: str = op.name().split('.', 1)[-1]
+    return name.rstrip('_')
+
+
+def declared_name(op: Any) -> str:
+    """The name that a declaration gives what it declares; '' if it has none."""
+    given = op.attrs().get(_GIVEN[op.name()], '')
+    return given if isinstance(given, str) else ''
+
+
+def value_names(program: Any) -> Dict[str, str]:
+    """By the id of a value: the name of its memory, which no other has. What an op writes over is called what it was."""
+    found = list(_values(program.global_block()))
+    names = {value.id: own for _, op, value in found for own in [_own_name(op)] if own}
+    taken = set(names.values())
+    if len(taken) < len(names):
+        raise InvalidProgramError('two inputs, parameters or states of the program have one name')
+    for number, op, value in found:
+        over = _written_over(op, value)
+        if over is not None:
+            names[value.id] = names[over.id]
+        elif value.id not in names:
+            name = f'{bare_kind(op) if op is not None else "input"}.{number}'
+            while name in taken:
+                name += '_'
+            taken.add(name)
+            names[value.id] = name
+    return names
+
+
+def _own_name(op: Any) -> str:
+    return declared_name(op) if op is not None and op.name() in DECLARATIONS else ''
+
+
+def _written_over(op: Any, value: Any) -> Any:
+    """The operand of `op` that its result `value` is; None if it is none."""
+    aliases = in_place_results(op) if op is not None and op.name().startswith(DIALECT) else {}
+    for slot, operand in aliases.items():
+        if op.result(slot).initialized() and op.result(slot).id == value.id:
+            source = op.operand_source(operand)
+            return source if source.initialized() else None
+    return None
+
+
+def _values(block: Any) -> Iterator[Tuple[int, Any, Any]]:
+    """(number, op, value) of all that `block` is given, and that its ops make; results that are not made count."""
+    number = 0
+    for value in (*block.args(), *block.kwargs().values()):
+        yield number, None, value
+        number += 1
+    for op in block.ops:
+        for value in op.results():
+            if value.initialized():
+                yield number, op, value
+            number += 1
+
+
+def named(program: Any, argument: str, given: Any) -> Any:
+    """`given` with the names of `program`'s values in place of the values, in lists as they are.
+
+    Raises:
+        InvalidArgumentError: a value is of another program, or of a block inside.
+    """
+    values = [each for each in _flat(given) if _is_value(each)]
+    if not values:
+        return given
+    names = value_names(program)
+    for value in values:
+        if not value.initialized() or value.id not in names:
+            raise InvalidArgumentError(
+                f'{argument}: a value of another program, or of the inside of a loop or branch; '
+                'it takes values of the main block, or their names')
+    return [names[each.id] if _is_value(each) else each for each in _flat(given)]
+
+
+def _is_value(given: Any) -> bool:
+    return type(given).__name__ == 'Value' and hasattr(given, 'get_defining_op')
+
+
+def _flat(given: Any) -> Iterator[Any]:
+    pending, seen = [given], set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (set, frozenset, list, tuple)):
+            if id(item) not in seen:  # a list may hold itself
+                pending.extend(item)
+            seen.add(id(item))
+        elif item is not None:
+            yield item

@@ -1,0 +1,117 @@
+"""Facts about operators, asked of Paddle.
+
+An operator has a variant that works in place if Paddle has one of its name with `_` behind it; of which operand into which
+result, that one says once it is made, in a program that nobody runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, FrozenSet, Hashable, List, Tuple
+
+from paddle import _C_ops, static
+from paddle.base.core import Place
+from paddle.base.libpaddle import pir
+
+from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.operators import (NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
+                                                   UNSEEDED_RANDOM, work_of)
+from transpiler.ir import OpFacts
+
+Slots = List[Tuple[int, ...]]  # by slot of an op: the positions of its arguments in the graph
+_Pairs = Tuple[Tuple[int, int], ...]
+_COLLECTIVE = ('ring_id', 'nranks')
+
+
+class OpRegistry:
+    """Answers what an operator may do, one instance (and one cache) an import."""
+
+    def __init__(self) -> None:
+        self._variants: Dict[Hashable, _Pairs] = {}
+
+    def facts(self, op: Any, operands: Slots, results: Slots) -> OpFacts:
+        """Facts of `op`, in positions of the graph. One of another dialect, and one with blocks, is unknown."""
+        kind = bare_kind(op)
+        if not op.name().startswith(DIALECT) or op.num_regions():
+            return OpFacts(known=False)
+        attributes = op.attrs()
+        in_place = tuple(
+            (i, j) for a, b in self._in_place(op) for i in operands[a][:1] for j in results[b][:1])
+        shape_only = _shape_only(op, operands)
+        collective = any(name in attributes for name in _COLLECTIVE)
+        return OpFacts(random=_draws(kind, attributes),
+                       side_effect=kind in SIDE_EFFECTS or not op.num_results(),
+                       collective=collective,
+                       asynchronous=collective,
+                       in_place=in_place,
+                       shape_only=shape_only,
+                       apart=bool(shape_only),
+                       updates=_updates(op, kind, attributes, operands, results),
+                       work=work_of(kind))
+
+    def _in_place(self, op: Any) -> _Pairs:
+        """(operand, result) slots of the variant of `op` that works in place: the executor takes it for all of them, or not."""
+        kind = bare_kind(op)
+        if op.name().endswith('_') or kind in NOT_IN_PLACE or not hasattr(_C_ops, f'{kind}_'):
+            return ()
+        signature = (op.name(), tuple(_looks(v) for v in op.operands_source()), repr(_plain(op)))
+        if signature not in self._variants:
+            self._variants[signature] = _ask_variant(op)
+        return self._variants[signature]
+
+
+def _ask_variant(op: Any) -> _Pairs:
+    """Made on inputs that look like its operands; () where Paddle does not take them so, whatever it throws."""
+    with static.program_guard(static.Program(), static.Program()):
+        try:
+            given = [_like(f'x{i}', v) for i, v in enumerate(op.operands_source())]
+            made = getattr(_C_ops, f'{bare_kind(op)}_')(*given, *_plain(op))
+            first = made[0] if isinstance(made, (list, tuple)) else made
+            pairs = pir.get_op_inplace_info(first.get_defining_op())
+        except Exception:  # the bindings throw what the kernels' authors did
+            return ()
+    return tuple((operand, result) for result, operand in pairs.items()) if len(pairs) == 1 else ()
+
+
+def _like(name: str, value: Any) -> Any:
+    if not value.initialized():
+        return None
+    if value.is_combine():
+        raise ValueError('a list of tensors')
+    return _C_ops.data(name, value.shape, value.dtype, Place())
+
+
+def _plain(op: Any) -> List[Any]:
+    """The attributes of `op` in the order of its signature."""
+    given = op.attrs()
+    return [given[name] for name in op.get_attr_names()]
+
+
+def _looks(value: Any) -> Hashable:
+    if not value.initialized() or not value.is_dense_tensor_type():
+        return value.initialized()
+    return (value.dtype, tuple(value.shape))
+
+
+def _draws(kind: str, attributes: Dict[str, Any]) -> bool:
+    seeded = any('seed' in name for name in attributes)
+    return not kind.endswith('_grad') and (seeded or kind in UNSEEDED_RANDOM)
+
+
+def _shape_only(op: Any, operands: Slots) -> FrozenSet[int]:
+    """Positions of operands of which Paddle says that the kernel reads no data. It answers by value: one that stands in
+    another slot, too, is read."""
+    sources = op.operands_source()
+    named = [v.id for v in sources if v.initialized()]
+    return frozenset(at for slot, value in zip(operands, sources)
+                     if value.initialized() and not value.is_combine() and
+                     named.count(value.id) == 1 and op.is_no_need_buffer(value) for at in slot)
+
+
+def _updates(op: Any, kind: str, attributes: Dict[str, Any], operands: Slots,
+             results: Slots) -> _Pairs:
+    if kind not in STATE or any(attributes.get(name) for name in STATE_IS_USED):
+        return ()
+    names_in, names_out = op.get_input_names(), op.get_output_names()
+    return tuple(
+        (operands[names_in.index(a)][0], results[names_out.index(b)][0]) for a, b in STATE[kind])

@@ -1,0 +1,96 @@
+"""Open dims. Paddle's symbolic shapes cannot be read from Python: where a dim of a result is open, what made it tells.
+
+Only what follows from the operands is said: a wrong dim would be a wrong figure, an unknown one is reported as unknown.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Optional, Sequence
+
+from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.operators import UNMADE
+from transpiler.backends.paddle3.tensors import Shape
+from transpiler.ir import Size
+from transpiler.ir.symbols import BATCH
+
+# Their result has the elements of their first operand.
+_SAME_ELEMENTS = ('reshape', 'flatten', 'squeeze', 'unsqueeze', 'view_shape')
+# They change no dim but those along their axes.
+_ALONG_AXES = ('split', 'slice', 'strided_slice', 'topk', 'kthvalue', 'unbind', 'stack')
+# Their result's open dims are not those of an operand.
+_NEW_DIMS = ('expand', 'tile', 'repeat', 'gather', 'nonzero', 'masked_select', 'unique', 'pad', 'arange', 'linspace',
+             'full', 'one_hot', 'shape', 'index', 'scatter', 'diag', 'meshgrid', 'sequence', 'unfold')  # yapf: disable
+
+
+def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
+    """Of an input: its first dim may be open, which is the batch."""
+    if any(d < 0 for d in dims[1:]):
+        return None
+    return tuple(Size.dim(BATCH) if d < 0 else Size.of(d) for d in dims)
+
+
+def result_shape(op: Any, slot: int, dims: Sequence[int],
+                 operands: Sequence[Optional[Shape]]) -> Optional[Shape]:
+    """The shape of a result of `op` with these dims, -1 where open; None if its operands don't tell."""
+    unmade = UNMADE.get(bare_kind(op))
+    if unmade is not None and op.get_output_names()[slot] == unmade:
+        return (Size(),)
+    open_at = [i for i, d in enumerate(dims) if d < 0]
+    if not open_at:
+        return tuple(map(Size.of, dims))
+    shapes = [s for s in operands if s is not None]
+    if len(open_at) > 1 or not shapes or len(shapes) < len(operands):
+        return None
+    dim = _open_dim(op, dims, open_at[0], shapes)
+    return None if dim is None else tuple(dim if d < 0 else Size.of(d) for d in dims)
+
+
+def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) -> Optional[Size]:
+    kind, axes = bare_kind(op), _axes(op)
+    if kind.endswith('_grad'):  # like what it is the gradient of
+        return _of_one_like_it(dims, at, shapes)
+    if kind.startswith(_SAME_ELEMENTS):
+        rest = Size.product(d for d in dims if d > 0).evaluate({})
+        return Size.product(shapes[0]) * Fraction(1, rest)
+    if kind == 'transpose':
+        return shapes[0][op.attrs()['perm'][at]]
+    if kind == 'concat':
+        of_rank = [s[at] for s in shapes if len(s) == len(dims)]
+        if axes is None:
+            return None
+        return Size.total(of_rank) if at in _positive(axes, dims) else of_rank[0]
+    if kind.startswith(_NEW_DIMS):
+        return None
+    if kind.startswith(_ALONG_AXES) and (axes is None or at in _positive(axes, dims)):
+        return None
+    return _of_one_like_it(dims, at, shapes)
+
+
+def _of_one_like_it(dims: Sequence[int], at: int, shapes: Sequence[Shape]) -> Optional[Size]:
+    """Of the operand that the result fits; or the one open dim that there is."""
+    found = {s[at] for s in shapes if _fits(s, dims)}
+    found = found or {d for s in shapes for d in s if not d.is_constant}
+    return found.pop() if len(found) == 1 else None
+
+
+def _fits(shape: Shape, dims: Sequence[int]) -> bool:
+    return len(shape) == len(dims) and all(
+        s == d if d >= 0 else not s.is_constant for d, s in zip(dims, shape))
+
+
+def _axes(op: Any) -> Optional[Sequence[int]]:
+    """The axes along which `op` works; None if it does not say."""
+    given = op.attrs()
+    for name in ('axes', 'axis'):
+        if name in given:
+            return given[name] if isinstance(given[name], list) else [given[name]]
+    if 'axis' not in op.get_input_names():
+        return None
+    maker = op.operand_source(op.get_input_names().index('axis')).get_defining_op()
+    value = maker.attrs().get('value') if maker is not None else None
+    return [int(value)] if isinstance(value, (int, float)) else None
+
+
+def _positive(axes: Sequence[int], dims: Sequence[int]) -> Sequence[int]:
+    return [axis + len(dims) if axis < 0 else axis for axis in axes]

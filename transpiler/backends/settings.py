@@ -1,0 +1,22 @@
+"""What is asked of, and set in, the Paddle that is installed, whichever it is."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator
+
+import paddle
+from paddle.base import framework
+
+
+def collects_garbage() -> bool:
+    """Whether the executor frees variables after their last use."""
+    flag = 'FLAGS_eager_delete_tensor_gb'
+    return paddle.get_flags([flag])[flag] >= 0
+
+
+@contextlib.contextmanager
+def static_mode() -> Iterator[None]:
+    """Paddle adds ops and variables to programs only in static mode; dygraph mode is there again afterwards."""
+    with framework._dygraph_guard(None):
+        yield

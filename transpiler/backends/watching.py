@@ -1,0 +1,124 @@
+"""Watches over the programs that `paddle.jit.to_static` makes of one function, whichever Paddle it is.
+
+Where Paddle reads bytecode (SOT), it makes functions of its own for the stretches that it can trace; the build strategy that they are
+given says for which function they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Protocol, Tuple
+
+from paddle.jit.dy2static.program_translator import SymbolicStaticFunction
+from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
+from paddle.static import BuildStrategy
+
+from transpiler.backends.static_functions import layer_of
+
+_STRATEGY = 'build_strategy'
+
+
+class Hook(Protocol):
+    """Between the making of a program and its split."""
+
+    def remove(self) -> None:
+        """The programs are Paddle's own again, and those that were planned are made again."""
+        ...
+
+
+class FunctionWatch:
+    """What is done to the programs of one static function, until it is stopped.
+
+    Args:
+        function: the static function.
+        hook: hooks into a partial program: what it has is made again, and what it makes is planned.
+        module: the one of Paddle in which partial programs are made.
+    """
+
+    def __init__(self, function: Any, hook: Callable[[Any], Hook], module: Any) -> None:
+        self._function, self._hook, self._module = function, hook, module
+        self._hooks: List[Hook] = []
+        self._undo: List[Callable[[], Any]] = []
+        if isinstance(function, SymbolicStaticFunction):
+            self._watch_stretches()
+        else:
+            self._watch_cache(function._program_cache)
+
+    def adopt(self, partial: Any) -> None:
+        self._hooks.append(self._hook(partial))
+
+    def stop(self) -> None:
+        for undo in self._undo:
+            undo()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _watch_cache(self, cache: Any) -> None:
+        build = cache._build_once
+
+        def build_once(key: Any) -> Tuple[Any, Any]:
+            concrete, partial = build(key)
+            self.adopt(partial)
+            return concrete, partial
+
+        cache._build_once = build_once
+        self._undo.append(lambda: cache.__dict__.pop('_build_once', None))
+        for _, partial in cache._caches.values():
+            self.adopt(partial)
+
+    def _watch_stretches(self) -> None:
+        given = self._function._kwargs[_STRATEGY]
+        own = _Marked(given, self)
+        _mark(self._function, own)
+        self._undo += [own.forget, lambda: _mark(self._function, given)]
+        _tell_watches(self._module)
+        for made in CompileSIRCache().cache.values():
+            if self._is_ours(made, given):
+                _mark(made.compiled_fn, own)
+                if made.partial_program is not None:
+                    self.adopt(made.partial_program)
+
+    def _is_ours(self, made: Any, given: BuildStrategy) -> bool:
+        """Whether Paddle made it for this function, ahead of us: others of one class have one strategy."""
+        layer = layer_of(self._function)
+        if made.compiled_fn._kwargs[_STRATEGY] is not given:
+            return False
+        if layer is None or made.partial_program is None:
+            return layer is None
+        own = {id(p) for p in (*layer.parameters(), *layer.buffers())}
+        return all(id(p) in own for p in made.partial_program._params)
+
+
+class _Marked(BuildStrategy):
+    """A build strategy like another one, for programs that somebody watches."""
+
+    def __init__(self, like: BuildStrategy, watch: FunctionWatch) -> None:
+        super().__init__()
+        for name, kind in vars(BuildStrategy).items():
+            if isinstance(kind, property) and getattr(self, name) != getattr(like, name):
+                setattr(self, name, getattr(like, name))
+        self.watch: Optional[FunctionWatch] = watch
+
+    def forget(self) -> None:
+        self.watch = None
+
+
+def _mark(function: Any, strategy: BuildStrategy) -> None:
+    function._kwargs = {**function._kwargs, _STRATEGY: strategy}
+
+
+def _tell_watches(module: Any) -> None:
+    """From now on, who watches a program is told of it; all others are made as ever."""
+    make = module.partial_program_from
+    if getattr(make, 'tells_watches', False):
+        return
+
+    def partial_program_from(concrete: Any, from_method: bool = False) -> Any:
+        made = make(concrete, from_method)
+        strategy = concrete.kwargs.get(_STRATEGY)
+        if isinstance(strategy, _Marked) and strategy.watch is not None:
+            strategy.watch.adopt(made)
+        return made
+
+    partial_program_from.tells_watches = True
+    module.partial_program_from = partial_program_from

@@ -1,0 +1,153 @@
+"""What has been freed goes back to the operating system.
+
+Paddle takes each tensor from malloc and gives it back with free (CPU, 2.6). glibc then keeps it: a thread has a heap of its own, an
+aligned tensor does not fit into the place that one of its size has left (before glibc 2.38), and what is free between two that
+are not stays resident. So a process grows from run to run, to several times the peak of its tensors. Here the heap is told
+to use few arenas, and is trimmed between the runs of a program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from types import MappingProxyType
+from typing import Any, List, Mapping, Optional, Union
+
+# Numbers of malloc.h.
+_OPTIONS: Mapping[str, int] = MappingProxyType({
+    'M_TRIM_THRESHOLD': -1,
+    'M_MMAP_THRESHOLD': -3,
+    'M_ARENA_MAX': -8
+})
+# In the first run the executor builds what it keeps of a program, and throws away what it built that of: tensors that come from
+# the system, page by page, leave no holes between these. A page costs more than a place in the heap, so later runs use that.
+_FIRST_RUN = MappingProxyType({'M_MMAP_THRESHOLD': 256 * 2**10, 'M_TRIM_THRESHOLD': 128 * 2**10})
+_LATER_RUNS = MappingProxyType({'M_MMAP_THRESHOLD': 32 * 2**20, 'M_TRIM_THRESHOLD': 64 * 2**20})
+SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 2, **_LATER_RUNS})
+
+_SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
+                 'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
+# What a page costs that is used again after it has been given back: measured on a virtual machine, where it is most.
+_SECONDS_A_PAGE = 2e-6
+_MOST_SHARE = 0.015  # of the time, for giving back and for pages that come again
+_LOOKS_A_SECOND = 100
+_SLACK = 8 * 2**20
+
+
+class Malloc:
+    """glibc's, of this process."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def set(self, settings: Mapping[str, int]) -> None:
+        """By the names of malloc.h; the process is set back by nothing."""
+        for name, value in settings.items():
+            self._library.mallopt(_OPTIONS[name], value)
+
+    def trim(self) -> None:
+        """Gives back every whole page that is free."""
+        self._library.malloc_trim(0)
+
+
+def kept_small(peak_bytes: int) -> Union[Keeper, str]:
+    """Sets the heap of this process, once and for all, and gives the keeper for a program; or why it is left as it is."""
+    malloc, found = glibc_malloc(), set_by_the_user()
+    if malloc is None:
+        return 'malloc is not that of glibc'
+    if found:
+        return f'{", ".join(found)} in the environment'
+    malloc.set(SETTINGS)
+    return Keeper(malloc, peak_bytes)
+
+
+def give_back() -> None:
+    """Gives back what is free now."""
+    malloc = glibc_malloc()
+    if malloc is not None:
+        malloc.trim()
+
+
+class _Where(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+    _fields_ = [('file', ctypes.c_char_p), ('base', ctypes.c_void_p), ('name', ctypes.c_char_p),
+                ('address', ctypes.c_void_p)]
+
+
+def glibc_malloc() -> Optional[Malloc]:
+    """The malloc in use; None if that is another than glibc's."""
+    if not sys.platform.startswith('linux'):
+        return None
+    library = ctypes.CDLL(None)
+    needed = ('gnu_get_libc_version', 'mallopt', 'malloc_trim', 'malloc', 'free', 'posix_memalign',
+              'dladdr')
+    if not all(hasattr(library, name) for name in needed):
+        return None
+    homes = {_home(library, name) for name in needed[:-1]}
+    return Malloc(library) if len(homes) == 1 else None
+
+
+def _home(library: Any, name: str) -> Optional[int]:
+    """Where the library begins that `name` comes from."""
+    where = _Where()
+    library.dladdr(ctypes.cast(getattr(library, name), ctypes.c_void_p), ctypes.byref(where))
+    return where.base
+
+
+def set_by_the_user(environment: Mapping[str, str] = os.environ) -> List[str]:
+    """The variables of the environment that say how glibc's heap is to be."""
+    found = [name for name in _SET_BY_USERS if name in environment]
+    if 'glibc.malloc.' in environment.get('GLIBC_TUNABLES', ''):
+        found.append('GLIBC_TUNABLES')
+    return found
+
+
+class Keeper:
+    """Keeps the heap small between the runs of one program; `before_run` is called ahead of each.
+
+    Args:
+        peak_bytes: what the tensors of a run need at once: free memory of that much is used again by the next run.
+    """
+
+    def __init__(self, malloc: Malloc, peak_bytes: int) -> None:
+        self._malloc = malloc
+        self._peak_bytes = peak_bytes
+        self._runs = 0
+        self._least = 0
+        self._next_look = 0.0
+
+    def fresh(self) -> Keeper:
+        """For a copy of the program, which has its own first run."""
+        return Keeper(self._malloc, self._peak_bytes)
+
+    def before_run(self) -> None:
+        """Gives back what is free if that is much, as often as it may cost."""
+        self._runs += 1
+        if self._runs == 1:
+            self._malloc.set(_FIRST_RUN)
+            return
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 1 / _LOOKS_A_SECOND
+        self._malloc.set(_LATER_RUNS)  # or another program's first run would last
+        with contextlib.suppress(OSError):  # of /proc
+            most = self._least + self._peak_bytes + self._peak_bytes // 4 + _SLACK
+            if self._runs == 2 or _resident_bytes() > most:
+                self._give_back(now)
+
+    def _give_back(self, now: float) -> None:
+        had = _resident_bytes()
+        self._malloc.trim()
+        self._least = _resident_bytes()
+        pages = max(0, had - self._least) / os.sysconf('SC_PAGE_SIZE')
+        cost = time.monotonic() - now + pages * _SECONDS_A_PAGE
+        self._next_look = now + cost / _MOST_SHARE
+
+
+def _resident_bytes() -> int:
+    with open('/proc/self/statm', 'rb') as file:
+        return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')

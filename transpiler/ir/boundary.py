@@ -1,0 +1,33 @@
+"""Programs that are run in two parts: a forward part, and a backward part when its caller asks for gradients.
+
+They are planned as one, with an op between the parts that nothing crosses: its results are what the caller gives the
+backward part. What crosses it is kept from one part to the other, and both know it by its name alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import FrozenSet
+
+from transpiler.ir.graph import Graph
+
+BOUNDARY = 'boundary'
+
+
+def divide(graph: Graph, kept: FrozenSet[str]) -> None:
+    """Marks what stands behind the boundary as backward, and what the caller holds as there to the end.
+
+    What one part hands to the other is no buffer to work in place on: in the first it is an output, in the second an input.
+    """
+    behind, made_before = False, set()
+    for op in graph.region_ops(0):
+        op.backward = behind and not op.facts.boundary
+        if behind:
+            pairs = tuple((i, j) for i, j in op.facts.in_place if op.operands[i] not in made_before)
+            op.facts = replace(op.facts, in_place=pairs)
+        elif op.facts.boundary:
+            behind = True  # nothing is made again ahead of it
+        else:
+            made_before.update(op.results)
+    for value in graph.values:
+        value.fetched = value.fetched or value.fed or value.name in kept

@@ -1,0 +1,168 @@
+"""memory_optimize for those who write layers: what `paddle.jit.to_static` makes of one is planned when it is made."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Mapping, Optional
+
+from transpiler import arguments
+from transpiler.analysis.kept import kept_bytes
+from transpiler.backends.base import Backend, Traced, Watching
+from transpiler.backends.installed import functions_of, watch
+from transpiler.errors import InvalidArgumentError, TranspilerError
+from transpiler.flow import Decision, rewrite
+from transpiler.planning import PlanOptions
+from transpiler.plain import printable
+from transpiler.report import MemoryReport
+from transpiler.report.data import human
+from transpiler.report.text import add_row, plain_console, plain_table
+from transpiler.request import Request
+from transpiler.runtime import COLLECTING
+
+_REPORT = '_memory_report'  # of a static function: who plans its programs
+_NONE_YET = 'No program yet: Paddle makes one when the layer is called.'
+_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class ProgramReport:
+    """One program of a layer. Bytes are predicted for one call; resting memory, parameters above all, is not counted.
+
+    Attributes:
+        function: the function that it was made of, as a path in the layer.
+        traced: for training or not, and of which inputs.
+        report: of the program; its `peak_bytes_*` count all gradients at the end, as the optimizer runs later. None if it
+            could not be planned.
+        kept_before: bytes that are there between the forward and the backward part, with outputs and inputs, untouched.
+        kept_after: the same as planned.
+        why_not: why it is untouched.
+    """
+
+    function: str
+    traced: Traced
+    report: Optional[MemoryReport] = None
+    kept_before: int = 0
+    kept_after: int = 0
+    why_not: str = ''
+
+
+@dataclass
+class LayerReport:
+    """What memory_optimize has done for a layer so far. Each program that Paddle makes of it adds an entry to `programs`: one
+    for each kind of inputs, and for training and evaluation. Untouched programs compute the same, and say why.
+    """
+
+    programs: List[ProgramReport] = field(default_factory=list)
+    _undo: List[Callable[[], None]] = field(default_factory=list, repr=False)
+
+    def release(self) -> None:
+        """Takes the layer back to what Paddle makes of it, from the next call on. What has been reported stays."""
+        while self._undo:
+            self._undo.pop()()
+
+    def __str__(self) -> str:
+        if not self.programs:
+            return _NONE_YET
+        table = plain_table('Memory of the layer, above resting: before, after')
+        for column in ('function', 'for', 'inputs', 'peak', 'kept for backward', 'more time'):
+            table.add_column(column)
+        for each in self.programs:
+            add_row(table, each.function, each.traced.mode, each.traced.inputs, *_figures(each))
+        console = plain_console(file=io.StringIO(), width=_WIDTH)
+        console.print(table)
+        for each in self.programs:
+            if each.why_not:
+                console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
+        return console.file.getvalue().rstrip()
+
+
+def optimize_layer(target: Any,
+                   request: Request,
+                   options: PlanOptions,
+                   print_log: bool = False) -> LayerReport:
+    """Watches the static functions of `target`. Those that are watched keep what they were told first.
+
+    Raises:
+        TranspilerError: bad arguments, no static function, or a Paddle whose layers nobody knows.
+    """
+    _check(request)
+    functions = functions_of(target)
+    known = [getattr(f, _REPORT) for f in functions.values() if hasattr(f, _REPORT)]
+    report = known[0] if known else LayerReport()
+    for name, function in functions.items():
+        if hasattr(function, _REPORT):
+            continue
+        planner = _Planner(name, request, options, report, print_log)
+        watched = watch(function, planner)
+        setattr(function, _REPORT, report)
+        report._undo.append(lambda f=function, w=watched: _let_go(f, w))
+    return report
+
+
+def _check(request: Request) -> None:
+    """What can be said before there is a program."""
+    for argument, given in (('fetch_list', request.fetch_list), ('skip_opt_set',
+                                                                 request.skip_opt_set)):
+        if given is not None:
+            raise InvalidArgumentError(
+                f'{argument} names variables of programs; of a layer, all that it returns is kept')
+    arguments.row_hints('batch_size', request.batch_size)
+    arguments.byte_count('budget', request.budget)
+    if request.trip_count is not None and not isinstance(request.trip_count, Mapping):
+        arguments.positive('trip_count', request.trip_count)
+    arguments.runtime_of(request.runtime, COLLECTING)
+
+
+def _let_go(function: Any, watched: Watching) -> None:
+    delattr(function, _REPORT)
+    watched.stop()
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans the programs of one function. What goes wrong leaves a program as it is: the caller is in the middle of a step."""
+
+    function: str
+    request: Request
+    options: PlanOptions
+    report: LayerReport
+    print_log: bool
+
+    def __call__(self, backend: Backend, target: Any, traced: Traced) -> bool:
+        try:
+            decision = rewrite(backend, target, self.request, self.options)
+        except Exception as error:  # whatever it is, the caller's step goes on with the program as it was
+            why_not = str(error) if isinstance(error, TranspilerError) else repr(error)
+            warnings.warn(f'memory_optimize: {self.function} is untouched: {why_not}', stacklevel=2)
+            self._add(ProgramReport(self.function, traced, why_not=why_not))
+            return False
+        self._add(_reported(self.function, traced, decision))
+        return decision.written is not None
+
+    def _add(self, made: ProgramReport) -> None:
+        self.report.programs.append(made)
+        if self.print_log:
+            print(self.report)
+
+
+def _reported(function: str, traced: Traced, decision: Decision) -> ProgramReport:
+    plan = decision.plan
+    before = sum(kept_bytes(plan.original, plan.before).values())
+    after = sum(kept_bytes(plan.graph, plan.after).values())
+    why_not = '' if decision.written is not None else decision.report.note
+    return ProgramReport(function, traced, decision.report, before, after, why_not)
+
+
+def _figures(made: ProgramReport) -> List[str]:
+    report = made.report
+    if report is None:
+        return ['', '', '']
+    again = report.recompute
+    share = again.extra_seconds / again.step_seconds if again and again.step_seconds else 0.0
+    return [
+        f'{human(report.peak_bytes_before)}, {human(report.peak_bytes_after)}',
+        f'{human(made.kept_before)}, {human(made.kept_after)}' if made.kept_before else '',
+        f'{share:.1%}',
+    ]

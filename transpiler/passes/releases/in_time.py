@@ -1,0 +1,185 @@
+"""Releases in the main region that keep its peak if the runtime's collector never comes.
+
+Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops to the main region.
+
+What is dead stays until the peak would be passed, and goes with all that has died by then: each op more costs time, and
+Paddle's executor memory of its own, which grows with the square of the ops (about 43 bytes times it).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, FrozenSet, Iterable, List, Sequence
+
+from transpiler.analysis.cost import CostModel
+from transpiler.analysis.elsewhere import other_ways, smaller_sizes, without
+from transpiler.analysis.interference import Interference
+from transpiler.analysis.lifetimes import Lifetime
+from transpiler.analysis.positions import Positions
+from transpiler.analysis.timeline import Point, Timeline
+from transpiler.analysis.workspace import points_with_workspaces, uncollected_with_workspaces
+from transpiler.ir import RELEASE, Graph, ValueKind
+from transpiler.passes.context import PassContext
+from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+
+# Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
+_FULL = 0.95
+
+
+def release_surely(graph: Graph, context: PassContext) -> Graph:
+    """Releases whatever would lift the main region above its peak if the collector never came."""
+    release_in_time(graph, context.collecting(graph))
+    return graph
+
+
+def without_collector(graph: Graph, timeline: Timeline, as_it_is: bool, lags: bool) -> int:
+    """The peak, workspaces counted, if the collector frees nothing of the main block in a run, and is late in the next ones.
+
+    What it alone can free (what is fed or fetched, scalars, what may be looked for by name) piles up in a run, and is there
+    in the next ones until it comes. `as_it_is`: so is all that the program has no RELEASE op for; if not, what
+    `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too.
+    """
+    released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
+    points = uncollected_with_workspaces(graph, timeline, released, lags)
+    most = max((point.bytes for point in points), default=0)
+    return most + from_before(graph, timeline, released)
+
+
+def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
+    """Bytes that may be left from runs before: all that is not in `released` storages, nor in what a RELEASE op ends."""
+    left = sum(
+        timeline.evaluate(l.size)
+        for l in timeline.lifetimes.by_region[0].values()
+        if not released.issuperset(l.storages) and not _ends_with_release(graph, l))
+    return left * _runs_late(graph, timeline) + _late_rows(graph, timeline)
+
+
+def _sure_to_go(graph: Graph, timeline: Timeline) -> FrozenSet[int]:
+    """Storages that `release_surely` can release, and gradients of chosen rows if steps are not too short for the collector."""
+    found = frozenset(_mortal(graph))
+    if _runs_late(graph, timeline) > 1:
+        return found
+    return found | {v.storage for v in graph.values if v.kind is ValueKind.SELECTED_ROWS}
+
+
+def _ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
+    last = graph.ops[graph.regions[0].ops[lifetime.last]]
+    return last.kind == RELEASE and lifetime.storages[-1] in {
+        graph.values[v].storage for v in last.writes()
+    }
+
+
+def _runs_late(graph: Graph, timeline: Timeline) -> int:
+    """How many runs the collector may be behind: many of them fit into the time that it takes to wake up, if they are short."""
+    seconds = CostModel().region_seconds(graph, 0, timeline.dims)
+    late = timeline.lifetimes.runtime.delays
+    return max(1, min(late.runs, math.ceil(late.seconds / max(seconds, 1e-9))))
+
+
+def _late_rows(graph: Graph, timeline: Timeline) -> int:
+    """The most bytes of gradients of chosen rows, which no op releases, among what the collector may be late with."""
+    dead: Dict[int, int] = {}
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        if graph.values[lifetime.storages[-1]].kind is ValueKind.SELECTED_ROWS:
+            dead[lifetime.last] = dead.get(lifetime.last, 0) + timeline.evaluate(lifetime.size)
+    late = range(timeline.ops_late(graph.regions[0]))
+    return max((sum(dead.get(at - k, 0) for k in late) for at in dead), default=0)
+
+
+def release_in_time(graph: Graph, timeline: Timeline) -> None:
+    """Releases what the collector would free before the ops at which all that is dead would fill the memory up to the peak of
+    `timeline`, which is of `graph` under a runtime that collects.
+
+    Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
+    hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
+    would have inserted is written out.
+    """
+    names = _mortal(graph)
+    released = _in_time(graph, timeline, frozenset(names))
+    chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
+    shared = {
+        op: [pair for pair in pairs if pair[0] in chosen]
+        for op, pairs in in_place_by_op(graph, timeline.lifetimes).items()
+    }
+    most = timeline.lifetimes.runtime.names_per_op
+    groups = {
+        at - 1: _in_groups([names[s] for l in lifetimes for s in l.storages], most)
+        for at, lifetimes in released.items()
+    }
+    write_releases(graph, graph.regions[0], groups, shared, guarded=True)
+
+
+def _mortal(graph: Graph) -> Dict[int, int]:
+    """Values of the main region that may be released, by storage."""
+    rules = Interference(graph)
+    dying = last_uses(graph, 0, rules.spans, rules.unreleased())
+    return {graph.values[v].storage: v for values in dying.values() for v in values}
+
+
+def _in_groups(values: List[int], most: int) -> List[List[int]]:
+    """`values`, `most` at a time: so many an op names."""
+    return [values[start:start + most] for start in range(0, len(values), most)]
+
+
+def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[int, List[Lifetime]]:
+    """What to release before which position of the main region, or behind the last, as late as that can be at the sizes of
+    `timeline`, and at smaller ones."""
+    sizes = [timeline, *(timeline.at(dims) for dims in smaller_sizes(timeline.dims))]
+    rooms = [_rooms(graph, *each, mortal) for each in zip(sizes, _least_peaks(graph, sizes))]
+    ending: Dict[int, List[Lifetime]] = {}
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        if timeline.evaluate(lifetime.size) and mortal.issuperset(lifetime.storages):
+            ending.setdefault(lifetime.last + 1, []).append(lifetime)
+    released: Dict[int, List[Lifetime]] = {}
+    dead: List[Lifetime] = []
+    dead_bytes = [0] * len(sizes)
+    for at in range(len(graph.regions[0].ops) + 1):
+        new = ending.get(at, [])
+        dead += new
+        for i, each in enumerate(sizes if new else ()):
+            dead_bytes[i] += sum(each.evaluate(lifetime.size) for lifetime in new)
+        if dead and any(bytes_ > room[at] for bytes_, room in zip(dead_bytes, rooms)):
+            released[at], dead, dead_bytes = dead, [], [0] * len(sizes)
+    return released
+
+
+def _rooms(graph: Graph, timeline: Timeline, least: int, mortal: FrozenSet[int]) -> List[float]:
+    """How much may be dead at each position of the main region, and at its end, if some run needs but `least` bytes; nothing
+    where sizes are not known."""
+    needed = _bytes_by_position(graph, points_with_workspaces(graph, timeline))
+    if timeline.lifetimes.unsized:
+        return [0.0] * (len(needed) + 1)
+    never = _bytes_by_position(graph, uncollected_with_workspaces(graph, timeline, mortal))
+    return list(map(min, _room(needed, least), _room(never, max(never, default=0))))
+
+
+def _room(needed: List[int], least: int) -> List[float]:
+    """How much may be dead at each position of the main region, and at its end, where `needed` bytes live, and `least` at the
+    peak of any run: what is left at the end may still be there when the next run comes to its peak."""
+    most = max(needed, default=0)
+    return [min(most, least) * _FULL - live for live in (*needed, most)]
+
+
+def _least_peaks(graph: Graph, sizes: Sequence[Timeline]) -> List[int]:
+    """At each of `sizes`, the peak of the run that needs least: what the data decides is empty, kernels need nothing for
+    themselves, and branches are not taken. What is dead may not fill the memory up to what only other runs need."""
+    changed = [without(graph, way) for way in other_ways(graph)]
+    if graph.has_bounds:
+        changed.append(graph.without_bounds())
+    here = sizes[0]
+    others = [Timeline(each, here.lifetimes.runtime, here.dims) for each in changed]
+    return [
+        min([size.peak_bytes, *(other.at(size.dims).peak_bytes
+                                for other in others)])
+        for size in sizes
+    ]
+
+
+def _bytes_by_position(graph: Graph, points: Iterable[Point]) -> List[int]:
+    """The most that exists at each position of the main region, in the regions that its op runs too."""
+    positions = Positions(graph)
+    found = [0] * len(graph.regions[0].ops)
+    for point in points:
+        at = positions.seen_from(graph.ops[point.op], 0)[0]
+        found[at] = max(found[at], point.bytes)
+    return found

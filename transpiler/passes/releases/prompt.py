@@ -1,0 +1,103 @@
+"""Against a collector that frees late: buffers that are handed on, and releases that the program makes itself.
+
+Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops.
+
+Paddle's collector runs in a thread of its own and loses the race against the next ops often: what these need then comes on
+top of what the ones before left behind. In a loop's body the ops are short, and it may be whole trips behind: there
+nothing is left to it that is large enough to matter.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+from transpiler.analysis.interference import MOVED, PASSED_BY_NAME, Interference
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
+from transpiler.analysis.positions import Span, spans
+from transpiler.analysis.timeline import Timeline
+from transpiler.ir import Graph, Region
+from transpiler.passes.context import PassContext
+from transpiler.passes.releases.in_time import release_in_time
+from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+
+# An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
+_LEAST_SHARE = 0.01
+
+
+def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
+    """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
+    left, and would raise the peak if it were freed late, is released at once."""
+    # Before there are SHARE ops: what those name looks like the business of others.
+    rules = context.interference(graph)
+    _share_in_inner_regions(graph, context, rules)
+    timeline = Timeline(graph, context.runtime, context.dims)
+    found = spans(graph)
+    bound = rules.unreleased()
+    for region in graph.regions[1:]:
+        _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
+                                 timeline)
+    release_in_time(graph, timeline)
+    return graph
+
+
+def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interference) -> None:
+    timeline = context.collecting(graph)
+    least = timeline.peak_bytes * _LEAST_SHARE
+    everywhere = Lifetimes(graph, context.runtime, frozenset(r.id for r in graph.regions))
+    shared = {
+        op: [(source, target)
+             for source, target in pairs
+             if _may_hand_on(source, target, rules) and _bytes(graph, target, timeline) >= least
+            ] for op, pairs in in_place_by_op(graph, everywhere, inner=True).items()
+    }
+    for region in graph.regions[1:]:
+        write_releases(graph, region, {}, shared)
+
+
+def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Span],
+           alone: Dict[int, str]) -> Dict[int, List[int]]:
+    """What the collector would free after each op of the inner `region`, by position."""
+    ending = {
+        l.storages[-1]: l for l in timeline.lifetimes.by_region[region.id].values() if not l.kept
+    }
+    return {
+        at: [holder for v in values for holder in _holders(graph, v, at, ending)]
+        for at, values in last_uses(graph, region.id, found, alone).items()
+    }
+
+
+def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> Tuple[int, ...]:
+    """What to release to free the memory of `value` after position `at`: all that held it in turn still do, until the
+    collector comes. Nothing if it lives on."""
+    lifetime = ending.get(graph.values[value].storage)
+    if lifetime is None or lifetime.last != at:
+        return ()
+    return (*lifetime.storages[:-1], value)
+
+
+def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],
+                             timeline: Timeline) -> None:
+    """Small values wait for others, so that one op releases many.
+
+    There are no guards: they would look like values that the region writes, and the order is held without them.
+    """
+    least = timeline.peak_bytes * _LEAST_SHARE
+    dead: List[int] = []
+    released: Dict[int, List[List[int]]] = {}
+    for at in range(len(region.ops)):
+        dead += dying.get(at, ())
+        if sum(_bytes(graph, v, timeline) for v in dead) >= least:
+            released[at], dead = [dead], []
+    write_releases(graph, region, released, {})
+
+
+def _may_hand_on(source: int, target: int, rules: Interference) -> bool:
+    """The source may be what a branch has moved out, the target what the region hands out by name: its buffer is nobody
+    else's any more."""
+    return (rules.alone.get(source, MOVED) == MOVED and rules.spans[target].defined and
+            rules.alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
+
+
+def _bytes(graph: Graph, value: int, timeline: Timeline) -> int:
+    size = graph.values[value].size
+    return timeline.evaluate(size) if size is not None else 0

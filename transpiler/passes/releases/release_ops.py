@@ -1,0 +1,88 @@
+"""Where RELEASE, SHARE and FORGET ops come into a region, and what a region may release."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from transpiler.analysis.in_place import hands_on
+from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.positions import Span
+from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, ValueKind
+
+Pairs = List[Tuple[int, int]]
+START = -1  # the position before the first op
+
+
+def write_releases(graph: Graph,
+                   region: Region,
+                   released: Mapping[int, Iterable[Sequence[int]]],
+                   shared: Mapping[int, Pairs],
+                   guarded: bool = False) -> None:
+    """Adds ops to `region`.
+
+    Args:
+        released: the values of each RELEASE op that comes after a position of `region`, or at its START.
+        shared: (operand, result) pairs of the SHARE op that comes before an op, by its id.
+        guarded: what the next op reads becomes operands of the RELEASE: they order the two, so that an executor that starts
+            ops as soon as they are ready does not allocate before it has let go.
+    """
+    old_ops, region.ops = region.ops, []
+    for at, op in enumerate([None, *old_ops], START):
+        if op is not None:
+            if shared.get(op):
+                operands, results = zip(*shared[op])
+                add_op(graph, region.id, SHARE, operands, results)
+            region.ops.append(op)
+        for values in released.get(at, ()):
+            following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
+            guards = _guards(graph, following, values) if guarded else ()
+            add_op(graph, region.id, RELEASE, guards, tuple(values))
+
+
+def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
+           results: Tuple[int, ...]) -> None:
+    """Appends a RELEASE, SHARE or FORGET op to `region`."""
+    facts = OpFacts(side_effect=True)
+    graph.new_op(kind, region, operands=operands, results=results, facts=facts, origin=None)
+
+
+def in_place_by_op(graph: Graph, lifetimes: Lifetimes, inner: bool = False) -> Dict[int, Pairs]:
+    """(operand, result) pairs by op of the main region, or of the inner ones, wherever `lifetimes` say that an executor
+    would share a buffer by itself, and both values are of the op's region."""
+    pairs: Dict[int, Pairs] = {}
+    for op, source, target in lifetimes.shared:
+        facts = graph.ops[op]
+        if hands_on(facts) or bool(facts.region) != inner:
+            continue
+        named = {graph.values[v].storage: v for v in facts.reads()}[source]
+        written = {graph.values[v].storage: v for v in facts.writes()}[target]
+        if all(graph.values[v].region == facts.region for v in (named, written)):
+            pairs.setdefault(op, []).append((named, written))
+    return pairs
+
+
+def last_uses(graph: Graph, region: int, found: Mapping[int, Span],
+              alone: Mapping[int, str]) -> Dict[int, List[int]]:
+    """Values to release by position: the last tenant of each storage of `region`."""
+    end = len(graph.regions[region].ops)
+    last: Dict[int, Tuple[int, int, int]] = {}
+    for value in graph.values:
+        if value.region != region or value.id not in found:
+            continue
+        span = found[value.id]
+        use = (end if value.id in alone else span.last, span.first, value.id)
+        last[value.storage] = max(last.get(value.storage, use), use)
+    dying: Dict[int, List[int]] = {}
+    for at, _, value in last.values():
+        if at < end:
+            dying.setdefault(at, []).append(value)
+    return dying
+
+
+def _guards(graph: Graph, following: Optional[Op], dying: Sequence[int]) -> Tuple[int, ...]:
+    """What the next op reads: named by a RELEASE op, it orders the two."""
+    if following is None:
+        return ()
+    storages = {graph.values[v].storage for v in dying}
+    return tuple(v for v in following.data_reads() if graph.values[v].kind is ValueKind.DENSE and
+                 not graph.values[v].persistable and graph.values[v].storage not in storages)
