@@ -5,8 +5,8 @@ from typing import Tuple
 
 import paddle
 import pytest
-from paddle.base import core
 
+from tests import settled
 from tests.backends.layers import SIMPLE, BATCH, WAYS, Net, built, data, static, trained
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, untouched, test_programs_made_before_are_made_again_and_on_release_too,
@@ -48,9 +48,9 @@ def test_what_is_kept_between_the_parts_is_what_was_predicted(pir: bool) -> None
         made = static(Net(blocks=2), True)
         report = memory_optimize(made, recompute='max')
         x = paddle.concat([data(0)] * 256)
-        resting = core.host_memory_stat_current_value('Allocated', 0) - x.numpy().nbytes
+        resting = settled.long_at_rest() - x.numpy().nbytes
         loss = made(x)
-        kept = core.host_memory_stat_current_value('Allocated', 0) - resting
+        kept = settled.at_rest() - resting
         loss.backward()
     finally:
         paddle.set_flags({FLAG: True})

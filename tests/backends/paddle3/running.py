@@ -7,17 +7,15 @@ from typing import Any, Callable, Iterator, List, Tuple
 
 import numpy as np
 import paddle
-from paddle.base import core
 
 from benchmarks.programs.case import Case
+from tests import settled
 from transpiler import MemoryReport, memory_optimize
 
 paddle.enable_static()
 MIB = float(1 << 20)
 FLAG = 'FLAGS_enable_pir_in_executor_trace_run'
 Build = Callable[[], Case]
-# Of first runs, for one in which the collector is in time.
-_MOST_RUNS = 40
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,12 @@ def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> S
         executor.run(case.startup)
         fetched: List[bytes] = []
         peaks: List[float] = []
-        resting = core.host_memory_stat_current_value('Allocated', 0)
+        resting = settled.at_rest()
         for step in range(steps):
-            feed = case.feed(step)
-            core.host_memory_stat_reset_peak_value('Allocated', 0)
-            out = executor.run(program, feed=feed, fetch_list=list(fetch or case.fetch))
-            peaks.append((core.host_memory_stat_peak_value('Allocated', 0) - resting) / MIB)
+            feed, out = case.feed(step), []
+            peak = settled.peak_of(lambda: out.extend(
+                executor.run(program, feed=feed, fetch_list=list(fetch or case.fetch))))
+            peaks.append((peak - resting) / MIB)
             fetched.append(b''.join(np.ascontiguousarray(o).tobytes() for o in out))
             del out
         scope = paddle.static.global_scope()
@@ -78,15 +76,14 @@ def first_peak(build: Build,
                rewrite: Callable[[Case], Any] = lambda case: None) -> float:
     """The least of the first runs of several programs, each in an executor of its own, until one needs no more than `enough`: on
     a busy machine Paddle's collector, a thread, is late in most."""
-    least = float('inf')
-    for _ in range(_MOST_RUNS):
+
+    def read() -> Tuple[float]:
         case = build()
         rewrite(case)
         with in_order() if ordered else contextlib.nullcontext():
-            least = min(least, run(case, 1).peaks[0])
-        if least <= enough:
-            break
-    return least
+            return (run(case, 1).peaks[0],)
+
+    return settled.least(read, (enough,))[0]
 
 
 def case_seed() -> int:

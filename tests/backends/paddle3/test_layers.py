@@ -1,12 +1,12 @@
 """memory_optimize for layers on Paddle 3: the ways in which users write them, to the last byte."""
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, Callable, Tuple
 
 import paddle
 import pytest
-from paddle.base import core
 
+from tests import settled
 from tests.backends.layers import BATCH, WAYS, Net, built, data, static, trained
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, simple, untouched, test_programs_made_before_are_made_again_and_on_release_too,
@@ -43,31 +43,34 @@ def test_a_first_call_without_gradients_is_one_of_a_program_without_them() -> No
     assert [each.traced.mode for each in report.programs] == ['no grad']
 
 
-def measured(recompute: Any) -> Tuple[Any, int, int]:
-    """The report of one program; bytes between the parts, and the least peak, of some steps with large batches."""
-    made = static(Net(blocks=2), True)
-    report = memory_optimize(made, recompute=recompute) if recompute else None
-    x, kept, peaks = paddle.concat([data(0)] * 256), [], []
-    for _ in range(5):
-        resting = core.host_memory_stat_current_value('Allocated', 0)
-        core.host_memory_stat_reset_peak_value('Allocated', 0)
-        loss = made(x)
-        kept.append(core.host_memory_stat_current_value('Allocated', 0) - resting)
-        loss.backward()
-        peaks.append(core.host_memory_stat_peak_value('Allocated', 0) - resting)
-        del loss
+def large() -> Any:
+    return paddle.concat([data(0)] * 256)
+
+
+def reader(made: Any, x: Any) -> Callable[[], Tuple[int, int]]:
+    """Reads bytes between the parts, and the peak, of a step on `x`, which is the caller's and counts."""
+    resting = settled.long_at_rest() - x.numpy().nbytes
+
+    def read() -> Tuple[int, int]:
+        loss = []
+        forward = settled.peak_of(lambda: loss.append(made(x)))
+        kept = settled.at_rest()
+        backward = settled.peak_of(lambda: loss.pop().backward())
         for parameter in made.parameters():
             parameter.clear_gradient(False)
-    return report, min(kept), min(peaks)
+        return kept - resting, max(forward, backward) - resting
+
+    return read
 
 
 def test_what_is_kept_and_the_peak_are_what_was_predicted() -> None:
-    """The input is the caller's, and there before."""
-    given = data(0).numpy().nbytes * 256
-    _, kept, peak = measured(None)
-    report, less_kept, lower = measured('max')
-    made = report.programs[0]
-    for seen, said in ((kept, made.kept_before), (peak, made.report.peak_bytes_before),
-                       (less_kept, made.kept_after), (lower, made.report.peak_bytes_after)):
-        assert abs(seen + given - said) <= 0.01 * said
-    assert less_kept < 0.5 * kept and lower < 0.75 * peak
+    plain, made, x = static(Net(blocks=2), True), static(Net(blocks=2), True), large()
+    report = memory_optimize(made, recompute='max')
+    read = reader(made, x)
+    read()
+    program = report.programs[0]
+    settled.assert_as_predicted(read, (program.kept_after, program.report.peak_bytes_after))
+    settled.assert_as_predicted(reader(plain, x),
+                                (program.kept_before, program.report.peak_bytes_before))
+    assert program.kept_after < 0.5 * program.kept_before
+    assert program.report.peak_bytes_after < 0.75 * program.report.peak_bytes_before
