@@ -21,6 +21,9 @@ _MAY_CARRY_LOD = 'may carry LoD at run time'
 _COPIED_BY_NAME = 'copied between layouts or types, once for its name'
 # All that a way out of a branch ever holds is what the variable outside gets: so it is proved to stand for that.
 MOVED = 'gets what a branch has moved out'
+# Whose memory is that of slices, too: no other may have it, but it goes with them.
+OF_SLICES = 'the buffer of several'
+_SLICE = 'a slice of a buffer'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 LEAST_BYTES = 256
@@ -50,7 +53,7 @@ class Interference:
 
         An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
         """
-        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED)
+        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED, OF_SLICES)
         return {value: reason for value, reason in self.alone.items() if reason not in harmless}
 
     def outlived(self, value: int) -> bool:
@@ -102,7 +105,7 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
                            (_moved(graph), MOVED), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
                            (_states(graph), 'state that an operator carries on'),
-                           (_converted(graph), _COPIED_BY_NAME)):
+                           (_converted(graph), _COPIED_BY_NAME), (graph.buffers(), OF_SLICES)):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in found.items():
@@ -129,6 +132,8 @@ def _own_reason(value: Value) -> str:
         return value.kind.value
     if value.size is None:
         return 'unknown size'
+    if value.buffer not in (-1, value.id):
+        return _SLICE
     if value.size.is_constant and value.size.evaluate({}) < LEAST_BYTES:
         return 'too small to matter'
     return ''

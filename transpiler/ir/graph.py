@@ -32,7 +32,8 @@ class Value:
     """A named cell of memory in the scope of one region: what one name of the program stands for.
 
     `storage` is the id of the value whose memory it uses: its own, or that of the value it was merged
-    with. Passes that reuse memory change nothing else.
+    with. Passes that reuse memory change nothing else. `buffer` is the value whose memory it is a slice of, or which slices are
+    of if that is itself: the runtime lets go of that memory when nobody holds any of them.
     """
 
     id: int
@@ -52,6 +53,7 @@ class Value:
     skipped: bool = False
     parameter_gradient: bool = False
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
+    buffer: int = -1
     storage: int = -1
 
     def __post_init__(self) -> None:
@@ -271,6 +273,14 @@ class Graph:
     def has_bounds(self) -> bool:
         """Whether of some value only a most is known."""
         return any(v.size is None and v.at_most is not None for v in self.values)
+
+    def buffers(self) -> Dict[int, Tuple[int, ...]]:
+        """By value that others are slices of: it, and those."""
+        members: Dict[int, List[int]] = {}
+        for value in self.values:
+            if value.buffer >= 0:
+                members.setdefault(value.buffer, [value.buffer]).append(value.id)
+        return {whole: _each_once(each) for whole, each in members.items()}
 
     def storage_members(self) -> Dict[int, List[int]]:
         """Value ids by storage, for every storage that has more than one."""

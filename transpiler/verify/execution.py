@@ -28,6 +28,7 @@ class Run:
         self._left: Dict[int, Cells] = {}  # by region, what its trips so far have left
         self._partners: Dict[int, Set[int]] = {}  # storages that hold one buffer, by SHARE ops
         self._written: Cells = {}  # by op that writes an element of an array: the element
+        self._buffers = graph.buffers()
         self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
 
@@ -204,12 +205,23 @@ class Run:
     def _release(self, op: Op, cells: Cells) -> None:
         """The data is gone; what it was tells readers of the shape apart."""
         bare = {op.results[i] for i in op.facts.loses_shape if i < len(op.results)}
+        self._check_whole(op)
         for value in op.writes():
             storage = self._graph.values[value].storage
             self._part(storage)
             held = frozenset(released(d) for d in self.held(cells, value))
             cells[storage] = frozenset(('bare', *d) for d in held) if value in bare else held
             self.writers[storage] = self.writers.get(storage, frozenset()) | {('released',)}
+
+    def _check_whole(self, release: Op) -> None:
+        """What is named of a buffer is all of it: as long as one slice is held, all of the memory is."""
+        named = set(release.writes())
+        for whole in {self._graph.values[v].buffer for v in named} - {-1}:
+            left = set(self._buffers[whole]) - named
+            if left:
+                raise VerificationError(
+                    f'{self._graph.values[whole].name!r} would be released without its slice '
+                    f'{self._graph.values[min(left)].name!r}')
 
     def _forget(self, op: Op, cells: Cells) -> None:
         """Before anyone has written to them: a runtime that frees dead variables has nothing in them by now either."""

@@ -3,7 +3,8 @@
 Fleet fuses gradients for communication: `coalesce_tensor` makes one buffer, and slices of it under the gradients' names; the
 collective works on the buffer, and `depend` ops, which copy nothing, say so to the executor. In the graph the memory is that of
 the buffer, and whoever touches a slice touches the buffer, too: a write changes what it holds, which all that read any slice
-of it see. So its writers keep their order, it lives from the first touch to the last, and is proved like any other value.
+of it see. So its writers keep their order, it lives from the first touch to the last, and is proved like any other value. It is
+let go of with all its slices.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from transpiler.backends.paddle2.workspaces import values_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
 _MAKER = 'coalesce_tensor'
+# Says that what it names comes behind what was done to the buffer: which all do that touch the buffer, too.
+_ORDERS = 'depend'
 _BUFFER, _SLICES = 'FusedOutput', 'Output'
 _OUTLIVES = 'persist_output'  # an attribute: the buffer is that of the run before
 # Paddle's smallest allocation on a CPU, to which the kernel rounds each slice up.
@@ -69,8 +72,9 @@ def _measure(values: List[Value]) -> None:
         buffer.size = Size.of(_CHUNK * sum(chunks))
     for value in slices:
         value.size = NOTHING
-    for value in values:  # no other may have its memory, or give it its own
-        value.skipped = True
+    skipped = any(value.skipped for value in values)
+    for value in values:
+        value.buffer, value.skipped = buffer.id, skipped
 
 
 def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
@@ -81,6 +85,8 @@ def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
         return
     # What it computes of all its operands is not a sum, or one element after the other, of these.
     op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
+    if op.kind == _ORDERS and len({buffer_of.get(v) for v in op.reads() + op.writes()}) == 1:
+        op.facts = replace(op.facts, side_effect=False)
     op.operands += tuple(sorted(read))
     op.results += tuple(sorted(written))
 

@@ -14,7 +14,8 @@ PLAIN = re.compile(r'[A-Za-z_][\w.@]*')
 # A dim may be of an input: N(words).
 PLAIN_DIM = re.compile(rf'({PLAIN.pattern})(?:\(({PLAIN.pattern})\))?')
 # Fields whose numbers are values, and are written as such.
-REFERENCES: FrozenSet[str] = frozenset({'storage', 'copy_of', 'arguments', 'results', 'when'})
+REFERENCES: FrozenSet[str] = frozenset(
+    {'storage', 'buffer', 'copy_of', 'arguments', 'results', 'when'})
 # Fields that have a place of their own in the line.
 PLACED: Mapping[type, FrozenSet[str]] = MappingProxyType({
     Value: frozenset('id name region dtype shape size'.split()),

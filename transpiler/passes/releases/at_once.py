@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from transpiler.analysis.interference import MOVED
+from transpiler.analysis.interference import MOVED, OF_SLICES
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
@@ -22,7 +22,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     """
     rules = context.interference(graph)
     context.left_alone.update(rules.alone)
-    bound = {v: why for v, why in rules.alone.items() if why != MOVED}
+    bound = {v: why for v, why in rules.alone.items() if why not in (MOVED, OF_SLICES)}
     lifetimes = context.collecting(graph).lifetimes
     dying = _whole(graph, last_uses(graph, 0, rules.spans, bound), lifetimes)
     gone = {v for values in dying.values() for v in values}

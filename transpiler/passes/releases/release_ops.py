@@ -21,19 +21,22 @@ def write_releases(graph: Graph,
     """Adds ops to `region`.
 
     Args:
-        released: the values of each RELEASE op that comes after a position of `region`, or at its START.
+        released: the values of each RELEASE op that comes after a position of `region`, or at its START; with a buffer go all
+            slices of it.
         shared: (operand, result) pairs of the SHARE op that comes before an op, by its id.
         guarded: what the next op reads becomes operands of the RELEASE: they order the two, so that an executor that starts
             ops as soon as they are ready does not allocate before it has let go.
     """
     old_ops, region.ops = region.ops, []
+    buffers = graph.buffers()
     for at, op in enumerate([None, *old_ops], START):
         if op is not None:
             if shared.get(op):
                 operands, results = zip(*shared[op])
                 add_op(graph, region.id, SHARE, operands, results)
             region.ops.append(op)
-        for values in released.get(at, ()):
+        for mortal in released.get(at, ()):
+            values = [each for v in mortal for each in buffers.get(v, (v,))]
             following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
             guards = _guards(graph, following, values) if guarded else ()
             add_op(graph, region.id, RELEASE, guards, tuple(values))

@@ -145,7 +145,9 @@ class _Builder:
 
     def _pinned_values(self) -> Set[int]:
         """Values that keep the name and the contents that they have: nobody may read a clone of them instead."""
-        pinned = {v.id for v in self._graph.values if v.fed or v.fetched or v.skipped}
+        pinned = {
+            v.id for v in self._graph.values if v.fed or v.fetched or v.skipped or v.buffer >= 0
+        }
         for op in self._ops:
             if op.regions:
                 pinned.update(op.reads() + op.writes())
