@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 from transpiler import arguments
 from transpiler.backends.installed import is_layer, live_programs
@@ -14,22 +14,25 @@ from transpiler.report import HeapReport, MemoryReport
 from transpiler.request import Request
 
 
-def memory_optimize(input_program: Any,
-                    skip_opt_set: Any = None,
-                    print_log: bool = False,
-                    level: int = 0,
-                    skip_grads: bool = True,
-                    *,
-                    fetch_list: Any = None,
-                    batch_size: Union[None, int, Mapping[str, int]] = None,
-                    trip_count: Union[None, int, Mapping[int, int]] = None,
-                    runtime: str = 'auto',
-                    recompute: Union[str, bool] = 'auto',
-                    max_overhead: float = 0.10,
-                    budget: Union[None, int, str] = None,
-                    parallel: bool = False,
-                    heap: bool = True,
-                    segments: Union[str, bool, int] = 'auto') -> Union[MemoryReport, LayerReport]:
+def memory_optimize(
+        input_program: Any,
+        skip_opt_set: Any = None,
+        print_log: bool = False,
+        level: int = 0,
+        skip_grads: bool = True,
+        *,
+        fetch_list: Any = None,
+        batch_size: Union[None, int, Mapping[str, int]] = None,
+        trip_count: Union[None, int, Mapping[int, int]] = None,
+        runtime: str = 'auto',
+        recompute: Union[str, bool] = 'auto',
+        max_overhead: float = 0.10,
+        budget: Union[None, int, str] = None,
+        parallel: bool = False,
+        heap: bool = True,
+        segments: Union[str, bool, int] = 'auto',
+        progress: Optional[Callable[[str, float],
+                                    None]] = None) -> Union[MemoryReport, LayerReport]:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
 
     Or does that for each program that Paddle makes of a layer on which `paddle.jit.to_static` was called.
@@ -63,6 +66,7 @@ def memory_optimize(input_program: Any,
         segments: whether a long main block is cut into blocks that run once each, for which the executor keeps nothing per
             pair of ops: 'auto' where the model says that it pays, True wherever it can be done, or a number of ops each.
             Only what is fetched, fed or persistable can be asked for by name then.
+        progress: called with what is done next, a text, and the seconds since the call began: for programs that take long to plan.
 
     Returns:
         What was predicted and done. `changed` is False if nothing lowers the peak. For a layer a `LayerReport`, to which each
@@ -81,7 +85,8 @@ def memory_optimize(input_program: Any,
                           arguments.recompute_mode(recompute),
                           arguments.share('max_overhead', max_overhead),
                           arguments.check_flag('parallel', parallel),
-                          segments=arguments.segments(segments))
+                          segments=arguments.segments(segments),
+                          progress=arguments.progress(progress))
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
     if is_layer(input_program):
         return optimize_layer(input_program, request, options, print_log)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numbers
 import re
 import sys
+import time
 from dataclasses import replace
 from types import MappingProxyType
-from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple, Union)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple,
+                    Union)
 
 from transpiler.errors import InvalidArgumentError
 from transpiler.ir.symbols import is_batch, is_step, is_trip, is_words
@@ -163,6 +165,17 @@ def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
         raise InvalidArgumentError(f'{argument} is True or False, not {_shown(given)}')
     return given
+
+
+def progress(given: Any) -> Callable[[str], None]:
+    """What tells `given`, which the caller may have left out, what is done next, and the seconds since the call."""
+    if given is None:
+        return lambda what: None
+    if not callable(given):
+        raise InvalidArgumentError(
+            f'progress takes a function of a text and of seconds, not {_shown(given)}')
+    began = time.perf_counter()
+    return lambda what: given(what, time.perf_counter() - began)
 
 
 def segments(given: Any) -> Union[None, bool, int]:

@@ -7,10 +7,13 @@ usage, 3 `check` found a difference.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
 import sys
+import time
+import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
@@ -23,6 +26,8 @@ from transpiler.plain import printable
 
 FAILED, DIFFERENT = 1, 3
 _TRACEBACK = 'TRANSPILER_TRACEBACK'
+_TALK = 'transpiler.talk'
+_SECONDS_BETWEEN_LINES = 5.0
 _LONGEST = 300
 
 
@@ -108,11 +113,55 @@ def _planning_options(command: Callable) -> Callable:
                      help='Predictor: run operators once for each part of the batch, where that '
                      'gives the same bytes on this kind of machine with this number of threads. '
                      'It is tried here; check repeats it elsewhere. Needs --batch-size.'),
+        click.option(
+            '--budget',
+            type=ByteSize(),
+            help='The cheapest plan whose parameters and peak fit; an error if none does.'),
         click.option('--json', 'as_json', is_flag=True, help='The report as JSON on stdout.'),
     ]
     for option in reversed(options):
         command = option(command)
+    return _talking(command)
+
+
+def _talking(command: Callable) -> Callable:
+    options = [
+        click.option('-q',
+                     '--quiet',
+                     is_flag=True,
+                     expose_value=False,
+                     callback=_talk_less,
+                     help='Nothing on stderr but errors.'),
+        click.option('-v',
+                     '--verbose',
+                     is_flag=True,
+                     expose_value=False,
+                     callback=_talk_more,
+                     help='Each step on stderr, with the time.'),
+    ]
+    for option in reversed(options):
+        command = option(command)
     return command
+
+
+def _talk_less(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta[_TALK] = 'less'
+
+
+def _talk_more(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta.setdefault(_TALK, 'more')
+
+
+def _talk() -> str:
+    """'less', 'more', or '' where nothing was asked for."""
+    return str(click.get_current_context().meta.get(_TALK, ''))
+
+
+def _note(message: str) -> None:
+    if _talk() != 'less':
+        click.echo(printable(message), err=True)
 
 
 @click.group(cls=_Commands, context_settings={'help_option_names': ['-h', '--help']})
@@ -130,32 +179,30 @@ def main() -> None:
 @click.argument('source', metavar='IN')
 @click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.')
-@click.option(
-    '--budget',
-    type=ByteSize(),
-    help='The cheapest plan whose parameters and peak fit; nothing is written if none does.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
-def optimize(source: str, output: str, force: bool, budget: Optional[int], trace: Optional[str],
-             as_json: bool, **hints: Any) -> None:
+def optimize(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
+             **hints: Any) -> None:
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
-    saved, done = _planned(source, hints, budget)
+    saved, done = _planned(source, hints)
     with _progress('writing'):
         from transpiler.serving.files import write_program
-        from transpiler.serving.offline import check_budget
-        check_budget(done.report, budget)
         paths = write_program(output, saved, done.serialized, done.replaced, force,
                               _traced(trace, done))
     click.echo(_as_json(done.report) if as_json else str(done.report))
-    click.echo(printable('wrote ' + ', '.join(map(str, paths))), err=True)
+    _note('wrote ' + ', '.join(map(str, paths)))
 
 
 @main.command()
 @click.argument('source', metavar='IN')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @click.option('--ir', is_flag=True, help='The graph before and after instead, as text.')
+@click.option('--why',
+              is_flag=True,
+              help='Also the ten things that would lower the peak most, each with its bytes.')
 @_planning_options
-def report(source: str, trace: Optional[str], ir: bool, as_json: bool, **hints: Any) -> None:
+def report(source: str, trace: Optional[str], ir: bool, why: bool, as_json: bool,
+           **hints: Any) -> None:
     """Say what IN needs, which variables make up its peak, and what `optimize` would bring."""
     saved, done = _planned(source, hints)
     if trace:
@@ -166,7 +213,50 @@ def report(source: str, trace: Optional[str], ir: bool, as_json: bool, **hints: 
         click.echo(f'# before\n{printed(done.plan.original)}# after\n{printed(done.plan.graph)}',
                    nl=False)
         return
-    click.echo(_as_json(done.report) if as_json else done.report.as_it_is())
+    if as_json:
+        click.echo(_as_json(done.report, why=_weighed(done) if why else None))
+        return
+    click.echo(done.report.as_it_is())
+    if why:
+        click.echo('\n' + _reasons(done))
+
+
+def _weighed(done: Any) -> Any:
+    with _progress('weighing'):
+        return [dataclasses.asdict(lever) for lever in done.report.weighed()]
+
+
+def _reasons(done: Any) -> str:
+    with _progress('weighing'):
+        return str(done.report.why())
+
+
+@main.command()
+@click.argument('source', metavar='IN')
+@click.argument('variable', metavar='VARIABLE')
+@_planning_options
+def explain(source: str, variable: str, as_json: bool, **hints: Any) -> None:
+    """Say why VARIABLE of IN is in memory when it is, at the peak above all, and why it shares no memory."""
+    _, done = _planned(source, hints)
+    said = done.report.explain(variable)
+    click.echo(json.dumps({'variable': variable, 'lines': said.splitlines()}) if as_json else said)
+
+
+@main.command()
+@click.argument('first', metavar='A')
+@click.argument('second', metavar='B')
+@_planning_options
+def diff(first: str, second: str, as_json: bool, **hints: Any) -> None:
+    """Say what differs between the programs A and B: what they need, their operators and variables."""
+    sides = [_planned(each, hints)[1] for each in (first, second)]
+    if as_json:
+        click.echo(json.dumps([side.report.to_dict() for side in sides], indent=2))
+        return
+    from transpiler.report.differences import differences
+    names = (Path(first).name,
+             Path(second).name) if Path(first).name != Path(second).name else (first, second)
+    a, b = ((name, side.report, side.plan) for name, side in zip(names, sides))
+    click.echo(differences(a, b))
 
 
 @main.command()
@@ -182,6 +272,7 @@ def report(source: str, trace: Optional[str], ir: bool, as_json: bool, **hints: 
     default=0,
     help='Serve so many, too: what does the process grow by, with serve-settings and without?')
 @click.option('--json', 'as_json', is_flag=True, help='The figures as JSON on stdout.')
+@_talking
 def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...], batch_size: int,
           every_setting: bool, requests: int, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
@@ -219,12 +310,13 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
         write_files([(output, text.encode()), *_traced(trace, done).items()], saved.files, force)
     if as_json:
         click.echo(_as_json(done.report))
-    click.echo(printable(f'wrote {output}'), err=True)
+    _note(f'wrote {output}')
 
 
 @main.command('serve-settings')
 @click.argument('source', metavar='MODEL')
 @click.option('--json', 'as_json', is_flag=True, help='The settings as JSON on stdout.')
+@_talking
 def serve_settings(source: str, as_json: bool) -> None:
     """Name what a process that serves MODEL should set on this machine, so that it stays small."""
     with _progress('reading'):
@@ -249,6 +341,7 @@ def serve_settings(source: str, as_json: bool) -> None:
 @click.option('--alignment', type=click.IntRange(1), default=1, show_default=True)
 @click.option('--capacity', type=ByteSize(), help='Write nothing if no packing is this low.')
 @click.option('--seconds', type=click.FloatRange(0), default=20.0, show_default=True)
+@_talking
 def pack(source: str, output: str, force: bool, alignment: int, capacity: Optional[int],
          seconds: float) -> None:
     """Give each buffer of a minimalloc CSV (id,lower,upper,size) an offset in one arena."""
@@ -260,32 +353,37 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
     click.echo(f'height {packing.height}, lower bound {packing.bound}, {packing.strategy}')
 
 
-def _planned(source: str, hints: Dict[str, Any], budget: Optional[int] = None) -> Tuple[Any, Any]:
+def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
-    with _progress('planning'):
+    with _progress('planning') as told:
         from transpiler.backends.installed import check_serves_files
         check_serves_files()
         from transpiler.planning import PlanOptions
         from transpiler.request import Request
         from transpiler.serving.files import read_program
-        from transpiler.serving.offline import Serving, optimize_saved
+        from transpiler.serving.offline import Serving, check_budget, optimize_saved
         saved = read_program(source)
         if not saved.for_inference and not hints['fetch']:
             raise SavedFileError(
                 f'{saved.path} has no fetch operator: name with --fetch what will be '
                 'fetched')
         request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
-                          hints['trip_count'], hints['runtime'], budget)
+                          hints['trip_count'], hints['runtime'], hints['budget'])
         recompute = '' if hints['recompute'] == 'off' else hints['recompute']
         options = PlanOptions(level=hints['level'],
                               recompute=recompute,
-                              max_overhead=hints['max_overhead'])
+                              max_overhead=hints['max_overhead'],
+                              progress=told.say)
         serving = Serving(hints['onednn'], hints['release_inputs'], hints['in_parts'])
-        return saved, optimize_saved(saved, request, options, serving)
+        done = optimize_saved(saved, request, options, serving)
+        check_budget(done.report, hints['budget'])
+        return saved, done
 
 
-def _as_json(report: Any) -> str:
-    return json.dumps(report.to_dict(), indent=2)
+def _as_json(report: Any, **more: Any) -> str:
+    """With what of `more` there is."""
+    added = {name: value for name, value in more.items() if value is not None}
+    return json.dumps({**report.to_dict(), **added}, indent=2)
 
 
 def _traced(path: Optional[str], done: Any) -> Dict[str, bytes]:
@@ -296,18 +394,50 @@ def _traced(path: Optional[str], done: Any) -> Dict[str, bytes]:
     return {path: json.dumps(trace(done.report)).encode()}
 
 
+class _Told:
+    """What is being done, for a person who waits: a bar where stderr is a terminal, else a line every few seconds."""
+
+    def __init__(self, title: str, bar: Progress, talk: str) -> None:
+        self._title, self._bar, self._talk = title, bar, talk
+        self._task = bar.add_task(title, total=None)
+        self._began = self._last = time.monotonic()
+
+    def say(self, what: str) -> None:
+        """What comes next."""
+        now = time.monotonic()
+        self._bar.update(self._task, description=what)
+        quiet = self._talk == 'less' or not (self._talk or self._bar.disable)
+        if not quiet and (self._talk or now - self._last >= _SECONDS_BETWEEN_LINES):
+            self._last = now
+            click.echo(printable(f'{now - self._began:6.1f} s  {what}'), err=True)
+
+    def __call__(self, share: float) -> None:
+        """Which share is done."""
+        self._bar.update(self._task, total=1.0, completed=share)
+        self.say(f'{self._title}: {share:.0%}')
+
+
 @contextlib.contextmanager
-def _progress(title: str) -> Iterator[Callable[[float], None]]:
+def _progress(title: str) -> Iterator[_Told]:
     """A bar and the time on stderr, if that is a terminal; call what it gives with the share that is done.
 
-    Paddle takes seconds to import, so that is done inside.
+    Paddle takes seconds to import, so that is done inside. Its warnings are for its developers.
     """
     console = Console(stderr=True)
-    with Progress(TextColumn(title),
-                  BarColumn(),
-                  TimeElapsedColumn(),
-                  console=console,
-                  transient=True,
-                  disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda share: bar.update(task, total=1.0, completed=share)
+    talk = _talk()
+    with _without_warnings(talk), Progress(TextColumn('{task.description}', markup=False),
+                                           BarColumn(),
+                                           TimeElapsedColumn(),
+                                           console=console,
+                                           transient=True,
+                                           disable=bool(talk) or not console.is_terminal) as bar:
+        yield _Told(title, bar, talk)
+
+
+@contextlib.contextmanager
+def _without_warnings(talk: str) -> Iterator[None]:
+    """Shows none of the warnings of Python code, but where more is asked for."""
+    with warnings.catch_warnings():
+        if talk != 'more':
+            warnings.simplefilter('ignore')
+        yield

@@ -94,6 +94,7 @@ def decide(backend: Backend,
     started = time.perf_counter()
     fetched, skipped = request.names()
     runtime = arguments.runtime_of(request.runtime, backend.runtime)
+    options.progress('reading')
     imported = backend.read(target, fetched, skipped)
     check_names(imported.declared, fetched, skipped)
     dims, assumed = request.sizes(imported.graph, imported.inputs)
@@ -113,7 +114,13 @@ def decide(backend: Backend,
     if piles and budget is not None:
         raise MemoryBudgetError(piles, proved.plan.sure_bytes)
     note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles)))
-    report = build_report(proved.plan, runtime, dims, assumed, time.perf_counter() - started, note)
+    report = build_report(proved.plan,
+                          runtime,
+                          dims,
+                          assumed,
+                          time.perf_counter() - started,
+                          note,
+                          options=None if closed else options)
     return Decision(proved.plan, dims, report, proved.written)
 
 
@@ -187,6 +194,7 @@ def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime
                           decided: Plan) -> _Proved:
     """`decided`, in segments where that pays and is proved equal; raises VerificationError if the whole is not."""
     cut = in_segments_or_not(decided, runtime, dims, options)
+    options.progress('writing, and proving it equal')
     if cut.segments:
         try:
             return _Proved(

@@ -17,13 +17,12 @@ from transpiler.planning import PlanOptions
 from transpiler.plain import printable
 from transpiler.report import MemoryReport
 from transpiler.report.data import human
-from transpiler.report.text import add_row, plain_console, plain_table
+from transpiler.report.text import add_row, plain_console, plain_table, text_width
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
 _REPORT = '_memory_report'  # of a static function: who plans its programs
 _NONE_YET = 'No program yet: Paddle makes one when the layer is called.'
-_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class LayerReport:
             table.add_column(column)
         for each in self.programs:
             add_row(table, each.function, each.traced.mode, each.traced.inputs, *_figures(each))
-        console = plain_console(file=io.StringIO(), width=_WIDTH)
+        console = plain_console(file=io.StringIO(), width=text_width())
         console.print(table)
         for each in self.programs:
             if each.why_not:

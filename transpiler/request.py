@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
@@ -10,6 +9,7 @@ from transpiler import arguments
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
+from transpiler.plain import did_you_mean
 
 _MOST_LISTED = 5
 _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
@@ -66,19 +66,14 @@ def check_names(declared: Declared, fetched: FrozenSet[str],
                     f'{argument}: {name!r} is gone: an earlier call made it {declared.gone[name]!r}. '
                     'Build the program again and name it in the first call.')
             raise UnknownVariableError(
-                f'{argument}: the program has no variable {name!r}.{_meant(name, known)}')
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f' Did you mean {close[0]!r}?' if close else ''
+                f'{argument}: the program has no variable {name!r}.{did_you_mean(name, known)}')
 
 
 def _check_inputs(inputs: FrozenSet[str], names: Iterable[str]) -> None:
     """Raises UnknownVariableError for a name in `batch_size` that is no input."""
     for name in sorted(set(names) - inputs):
         raise UnknownVariableError(f'batch_size: the program has no input {name!r}; its inputs are '
-                                   f'{_listed(inputs)}.{_meant(name, inputs)}')
+                                   f'{_listed(inputs)}.{did_you_mean(name, inputs)}')
 
 
 def _listed(names: Iterable[str]) -> str:

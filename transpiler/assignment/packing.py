@@ -18,6 +18,7 @@ from transpiler.assignment.ranges import ArrayLike, Packing, checked, sections
 LOCAL_SEARCH_ROUNDS = 60
 LOCAL_SEARCH_COUNT = 5_000
 UNCOMPILED_COUNT = 3_000
+SMALL_COUNT = 200  # of which some orders are placed sooner than kernels are loaded
 
 
 class CapacityError(ValueError):
@@ -86,12 +87,12 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int],
     bound = live_max_bytes(ranges, sizes)
     enough = bound if goal is None else max(bound, goal)
     best, height, best_name = _stacked(sizes), int(sizes.sum()), "none"
-    for name, offsets in _greedy(ranges, sizes, enough):
-        if height <= enough:
-            return best, bound, best_name
+    for name, offsets in _greedy(ranges, sizes, enough) if height > enough else ():
         top = int((offsets + sizes).max())
         if top < height:
             best, height, best_name = offsets, top, name
+        if height <= enough:
+            return best, bound, best_name
     if (height <= enough or time.monotonic() >= deadline or
             len(sizes) > packing_exact.largest_instance()):
         return best, bound, best_name
@@ -111,6 +112,9 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
     """(name, offsets) of the greedy members, then of the local search from the lowest order."""
+    if len(sizes) <= SMALL_COUNT:
+        for name, order in orders(ranges, sizes):
+            yield f"{name}_first_fit", _first_fit(ranges, sizes, order)
     from transpiler.assignment.overlap_kernel import fill_arena
     if not compiled() and len(sizes) > UNCOMPILED_COUNT:
         yield "arrival", arrival_first_fit(ranges, sizes)
@@ -138,6 +142,24 @@ def orders(ranges: np.ndarray, sizes: np.ndarray) -> List[Tuple[str, np.ndarray]
             ("area", np.lexsort((first, -(sizes * width)))),
             ("longest", np.lexsort((first, -sizes, -width))),
             ("arrival", np.lexsort((-sizes, first)))]
+
+
+def _first_fit(ranges: np.ndarray, sizes: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The lowest gap for each value in turn, of `order`; O(n^2 log n). Returns int64 (n,) offsets."""
+    first, last, size = ranges[:, 0].tolist(), ranges[:, 1].tolist(), sizes.tolist()
+    offsets, placed = [0] * len(size), []
+    for value in order.tolist():
+        taken = sorted((offsets[other], offsets[other] + size[other])
+                       for other in placed
+                       if first[other] <= last[value] and first[value] <= last[other])
+        low = 0
+        for bottom, top in taken:
+            if bottom - low >= size[value]:
+                break
+            low = max(low, top)
+        offsets[value] = low
+        placed.append(value)
+    return np.asarray(offsets, dtype=np.int64)
 
 
 def _moved_to_front(order: np.ndarray, begin: np.ndarray, end: np.ndarray, sizes: np.ndarray,

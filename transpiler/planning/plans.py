@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Dict, FrozenSet, List, Optional, Tuple, Union
+from typing import Callable, Dict, FrozenSet, List, Optional, Tuple, Union
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
@@ -154,9 +154,13 @@ class Plan:
         return PROMPT in self.steps or SURE in self.steps
 
 
+def _untold(what: str) -> None:
+    """For nobody who waits."""
+
+
 @dataclass(frozen=True)
 class PlanOptions:
-    """What the caller allows; see memory_optimize."""
+    """What the caller allows; see memory_optimize. `progress` is told what is done next."""
 
     level: int = 0
     skip_grads: bool = True
@@ -167,3 +171,4 @@ class PlanOptions:
     # None where it pays, True wherever it can be done, or of so many ops each at the most.
     segments: Union[None, bool, int] = False
     cost: CostModel = CostModel()
+    progress: Callable[[str], None] = field(default=_untold, compare=False)

@@ -28,6 +28,7 @@ class Runner:
                  work: Optional[Work] = None) -> None:
         """`work` is what others have done for the same runtime, dims and options."""
         self._work = work or Work()
+        self._progress = options.progress
         self.context = PassContext(runtime,
                                    dims,
                                    options.level,
@@ -99,6 +100,7 @@ class Runner:
                        extra_seconds=done.spent_seconds)
 
     def _rewritten(self, start: Plan, step: NamedPass) -> Done:
+        self._progress(f'planning: {step.name}')
         runtime, dims = self.context.runtime, self.context.dims
         context = replace(self.context,
                           known=self._work.known_of(start.graph, start.after, runtime),

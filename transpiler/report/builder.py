@@ -11,9 +11,11 @@ from transpiler.analysis.workspace import unknown_workspaces
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
-from transpiler.planning import Plan
+from transpiler.planning import Plan, PlanOptions
 from transpiler.report.blocks import block_reports
 from transpiler.report.data import LoopReport, PeakVariable, RecomputeReport, ReuseReport
+from transpiler.report.explain import explain
+from transpiler.report.levers import levers
 from transpiler.report.memory_report import MemoryReport
 from transpiler.report.picture import makers, op_text, pictures
 from transpiler.runtime import IDEAL, Runtime
@@ -28,8 +30,10 @@ def build_report(plan: Plan,
                  assumed: List[str],
                  seconds: float,
                  note: str,
-                 same_region: Mapping[int, int] = _SAME) -> MemoryReport:
-    """The report of a plan; `same_region` maps regions of its original to those that they became."""
+                 same_region: Mapping[int, int] = _SAME,
+                 options: Optional[PlanOptions] = None) -> MemoryReport:
+    """The report of a plan; `same_region` maps regions of its original to those that they became, `options` are those of the
+    plan, if it has any."""
     bound = Timeline(plan.graph.unshared(), IDEAL, dims)
     kept = (plan.upkeep_before, plan.upkeep_after)
     return MemoryReport(changed=plan.changed,
@@ -68,7 +72,9 @@ def build_report(plan: Plan,
                         unknown_sizes=_unknown_sizes(plan),
                         planning_seconds=seconds,
                         note=note,
-                        draw=partial(pictures, plan))
+                        draw=partial(pictures, plan),
+                        explained=partial(explain, plan),
+                        weighed=partial(levers, plan, runtime, dict(dims), options))
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from transpiler.report.picture import Picture
 
@@ -124,6 +124,13 @@ def _empty() -> Tuple[Picture, Picture]:
     return Picture(), Picture()
 
 
+def _nothing(name: str) -> str:
+    return f'{name}: nothing is known of it'
+
+
+_ASKED = ('draw', 'explained', 'weighed')  # worked out when somebody asks
+
+
 @dataclass
 class ReportData:
     """What was predicted, done, and left alone. All sizes are bytes above resting memory.
@@ -175,6 +182,8 @@ class ReportData:
     note: str = ''
     heap: Optional[HeapReport] = None  # None for programs in files: other processes run them
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
+    explained: Callable[[str], str] = field(default=_nothing, repr=False, compare=False)
+    weighed: Callable[[], Sequence[Any]] = field(default=tuple, repr=False, compare=False)
 
     @cached_property
     def pictures(self) -> Tuple[Picture, Picture]:
@@ -191,7 +200,7 @@ class ReportData:
 
     def to_dict(self) -> Dict[str, Any]:
         """The same as plain data, ready for JSON; without the pictures."""
-        fields = (f.name for f in dataclasses.fields(self) if f.name != 'draw')
+        fields = (f.name for f in dataclasses.fields(self) if f.name not in _ASKED)
         return {name: _plain(getattr(self, name)) for name in fields}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from transpiler.report.data import ReportData
 from transpiler.report.figures import figure
 from transpiler.report.html import page
-from transpiler.report.text import after, before
+from transpiler.report.text import after, before, reasons
 
 
 @dataclass
@@ -30,6 +30,18 @@ class MemoryReport(ReportData):
         drawn = io.BytesIO()
         self.plot().savefig(drawn, format='svg')
         return f'<pre>{html.escape(str(self))}</pre>' + drawn.getvalue().decode()
+
+    def explain(self, variable: str) -> str:
+        """Why `variable` is in memory when it is, before and after, and why it does not share that.
+
+        Raises:
+            UnknownVariableError: the program has no such variable.
+        """
+        return self.explained(variable)
+
+    def why(self) -> str:
+        """The ten things that would lower the peak most, the largest first, with their bytes. Some are planned anew for that."""
+        return reasons(self.weighed())
 
     def __str__(self) -> str:
         return after(self)

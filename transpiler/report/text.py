@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Dict, Iterable, List
+import shutil
+from typing import Any, Dict, Iterable, List, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from transpiler.plain import printable
 from transpiler.report.data import ReportData, PeakVariable, human
+from transpiler.report.lines import short_lines
 
-_WIDTH = 110
+_NARROWEST, _WIDEST = 80, 120
 _MOST_ROWS = 10
 _SHOWN_UPKEEP = 1 << 20
 
@@ -20,7 +22,8 @@ def after(report: ReportData) -> str:
     """What was done, and what makes up the peak now."""
     return _text([
         _summary(report), *_blocks(report), *_loops(report),
-        *_peak(f'Largest at the peak, which is at {report.peak_op}', report.peak_variables)
+        *_peak(f'Largest at the peak, which is at {short_lines(report.peak_op)}',
+               report.peak_variables)
     ],
                  _done(report) + _footnotes(report))
 
@@ -29,19 +32,33 @@ def before(report: ReportData) -> str:
     """What makes up the peak as it is, and what `optimize` would bring."""
     op, variables = report.peak_op_before, report.peak_variables_before
     return _text([
-        _summary(report), *_peak(f'Largest at the peak, which is at {op}', variables),
-        *_blocks(report), *_loops(report),
-        *_peak(f'After optimize, the peak is at {report.peak_op}', report.peak_variables)
+        _summary(report), *_peak(f'Largest at the peak, which is at {short_lines(op)}', variables),
+        *_blocks(report), *_loops(report), *_peak(
+            f'After optimize, the peak is at {short_lines(report.peak_op)}', report.peak_variables)
     ], [_promise(report), *_done(report), *_footnotes(report)])
 
 
 def _text(tables: Iterable[Table], lines: Iterable[str]) -> str:
-    console = plain_console(file=io.StringIO(), width=_WIDTH)
+    console = plain_console(file=io.StringIO(), width=text_width())
     for table in tables:
         console.print(table)
     for line in lines:
         console.print('\n'.join(map(printable, line.split('\n'))))
     return console.file.getvalue().rstrip()
+
+
+def text_width() -> int:
+    """Columns of the terminal; 80 in logs and pipes, which nobody can ask."""
+    return min(_WIDEST, max(_NARROWEST, shutil.get_terminal_size((_NARROWEST, 24)).columns))
+
+
+def reasons(levers: Sequence[Any]) -> str:
+    """What would lower the peak, line by line."""
+    if not levers:
+        return 'Nothing is known that would lower the peak further.'
+    return '\n'.join([
+        'What would lower the peak most:', *(f'{i:2}. {each}' for i, each in enumerate(levers, 1))
+    ])
 
 
 def plain_console(**options: Any) -> Console:
@@ -96,12 +113,14 @@ def _blocks(report: ReportData) -> List[Table]:
         return []
     table = plain_table('Blocks: the peak while each runs, and what its own variables need')
     for column in ('block', 'trips', 'peak before', 'after', 'own before', 'after', 'peak is at'):
-        table.add_column(column, justify='left' if column in ('block', 'peak is at') else 'right')
+        table.add_column(column,
+                         justify='left' if column in ('block', 'peak is at') else 'right',
+                         no_wrap=column == 'block')
     for row in report.blocks:
         name = row.block if row.kind == 'block' else f'{row.block}, {row.kind}'
         add_row(table, name, str(row.trips), human(row.peak_bytes_before),
                 human(row.peak_bytes_after), human(row.own_bytes_before),
-                human(row.own_bytes_after), row.peak_op)
+                human(row.own_bytes_after), short_lines(row.peak_op))
     return [table]
 
 
@@ -124,7 +143,7 @@ def _peak(title: str, variables: List[PeakVariable]) -> List[Table]:
     for column in ('variable', 'bytes', 'times', 'made by'):
         table.add_column(column, justify='right' if column in ('bytes', 'times') else 'left')
     for row in variables[:_MOST_ROWS]:
-        add_row(table, row.name, human(row.bytes), str(row.count), row.made_by)
+        add_row(table, row.name, human(row.bytes), str(row.count), short_lines(row.made_by))
     return [table]
 
 

@@ -1,0 +1,96 @@
+"""Two programs side by side: what they need, which ops and variables one has and the other has not."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from typing import Dict, List, Tuple
+
+from rich.table import Table
+
+from transpiler.ir import Graph
+from transpiler.planning import Plan
+from transpiler.report.data import ReportData, human
+from transpiler.report.text import add_row, plain_console, plain_table, text_width
+
+_MOST_ROWS = 10
+
+
+def differences(first: Tuple[str, ReportData, Plan], second: Tuple[str, ReportData, Plan]) -> str:
+    """Tables of what differs between two programs, each with the name it has in the headings, its report and its plan."""
+    titles = first[0], second[0]
+    tables = [_figures(titles, first[1], second[1])]
+    graphs = first[2].original, second[2].original
+    kinds = [Counter(op.kind for op in graph.walk()) for graph in graphs]
+    tables += _counted('Operators', titles, *kinds)
+    tables += _variables(titles, _sizes(first[2]), _sizes(second[2]))
+    console = plain_console(file=io.StringIO(), width=text_width())
+    for table in tables:
+        console.print(table)
+    if len(tables) == 1:
+        console.print('The same operators and variables, with the same sizes.')
+    return console.file.getvalue().rstrip()
+
+
+def _table(title: str, columns: Tuple[str, ...]) -> Table:
+    table = plain_table(title)
+    for column in columns:
+        table.add_column(column, justify='left' if not column else 'right', overflow='fold')
+    return table
+
+
+def _figures(titles: Tuple[str, str], first: ReportData, second: ReportData) -> Table:
+    table = _table('What they need, above resting but for the last row', ('', *titles, 'change'))
+    for what, read in (('peak as it is', 'peak_bytes_before'), ('peak after optimize',
+                                                                'peak_bytes_after'),
+                       ('lower bound for this order', 'lower_bound_bytes'), ('resting',
+                                                                             'resting_bytes')):
+        sizes = int(getattr(first, read)), int(getattr(second, read))
+        add_row(table, what, *map(human, sizes), _change(*sizes))
+    return table
+
+
+def _change(before: int, after: int) -> str:
+    sign = '+' if after >= before else '-'
+    share = f' ({abs(after - before) / before:.0%})' if before and after != before else ''
+    return f'{sign}{human(abs(after - before))}{share}' if after != before else 'none'
+
+
+def _counted(title: str, titles: Tuple[str, str], first: Dict[str, int],
+             second: Dict[str, int]) -> List[Table]:
+    changed = sorted((k for k in {*first, *second} if first.get(k, 0) != second.get(k, 0)),
+                     key=lambda k: (-abs(first.get(k, 0) - second.get(k, 0)), k))
+    if not changed:
+        return []
+    table = _table(f'{title} whose numbers differ', (title.lower(), *titles, 'change'))
+    for kind in changed[:_MOST_ROWS]:
+        counts = first.get(kind, 0), second.get(kind, 0)
+        add_row(table, kind, *map(str, counts), f'{counts[1] - counts[0]:+d}')
+    _and_more(table, len(changed))
+    return [table]
+
+
+def _variables(titles: Tuple[str, str], first: Dict[str, int], second: Dict[str,
+                                                                            int]) -> List[Table]:
+    changed = sorted((n for n in {*first, *second} if first.get(n, -1) != second.get(n, -1)),
+                     key=lambda n: (-abs(first.get(n, 0) - second.get(n, 0)), n))
+    if not changed:
+        return []
+    table = _table('Variables that one has and the other has not, or of other sizes',
+                   ('variable', *titles, 'change'))
+    for name in changed[:_MOST_ROWS]:
+        cells = [human(sizes[name]) if name in sizes else '-' for sizes in (first, second)]
+        add_row(table, name, *cells, _change(first.get(name, 0), second.get(name, 0)))
+    _and_more(table, len(changed))
+    return [table]
+
+
+def _and_more(table: Table, rows: int) -> None:
+    if rows > _MOST_ROWS:
+        add_row(table, f'and {rows - _MOST_ROWS} more')
+
+
+def _sizes(plan: Plan) -> Dict[str, int]:
+    """Bytes by name, of what has a size."""
+    graph: Graph = plan.original
+    return {v.name: plan.before.evaluate(v.bound) for v in graph.values if v.bound is not None}
