@@ -15,6 +15,7 @@ from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.heap import give_back
 from transpiler.ir import Graph
+from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Work,
                                  in_segments_or_not, plan, simpler_and_simpler)
@@ -98,6 +99,7 @@ def decide(backend: Backend,
     imported = backend.read(target, fetched, skipped)
     check_names(imported.declared, fetched, skipped)
     dims, assumed = request.sizes(imported.graph, imported.inputs)
+    count_whole_rows(imported.graph, dims)
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:
         budget -= resting_bytes(imported.graph, dims)

@@ -123,3 +123,12 @@ def test_repr_reads_as_the_formula() -> None:
     n, s = Size.dim('N'), Size.dim('S')
     assert repr(n * n * s * 4 + n + 512) == '4*N^2*S + N + 512'
     assert repr(Size.of(0)) == '0'
+
+
+@given(sizes, points)
+def test_a_size_is_made_whole_by_less_than_one(size: Size, dims: Dict[str, int]) -> None:
+    part = size * Fraction(1, 3)
+    whole = part.whole_at(dims)
+    assert whole.evaluate(dims) == part.evaluate(dims) and whole >= part
+    assert (whole * 3).evaluate(dims) == 3 * part.evaluate(dims)
+    assert size.whole_at(dims) is size

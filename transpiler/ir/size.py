@@ -67,13 +67,23 @@ class Size:
         return all(not monomial for monomial in self._terms)
 
     def evaluate(self, dims: Mapping[str, int]) -> int:
-        """The value for concrete `dims`; a dim that is not given raises KeyError."""
+        """The value for concrete `dims`, rounded up; a dim that is not given raises KeyError."""
+        return math.ceil(self._exactly(dims))
+
+    def whole_at(self, dims: Mapping[str, int]) -> Size:
+        """The same, with as much more as it lacks to a whole number at `dims`; a dim that is not given raises KeyError."""
+        if all(type(coefficient) is int for coefficient in self._terms.values()):
+            return self
+        exact = self._exactly(dims)
+        return self + (math.ceil(exact) - exact)
+
+    def _exactly(self, dims: Mapping[str, int]) -> Number:
         total: Number = 0
         for monomial, term in self._terms.items():
             for name, power in monomial:
                 term *= dims[name]**power
             total += term
-        return math.ceil(total)
+        return total
 
     def __add__(self, other: Union[Number, Size]) -> Size:
         merged = dict(self._terms)
