@@ -14,8 +14,9 @@ from tests.memory import give_back
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GLOG_minloglevel", "2")
 
-# The same examples each time, so that what fails fails everywhere; HYPOTHESIS_PROFILE=default looks for others.
-settings.register_profile("suite", derandomize=True)
+# The same examples each time, so that what fails fails everywhere, however slow the machine; HYPOTHESIS_PROFILE=default looks for
+# others.
+settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 

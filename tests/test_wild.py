@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
+from tests.wild.seen import NAMES
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
@@ -54,6 +55,10 @@ def test_generated_programs_give_equal_bytes_and_keep_what_is_promised(part: int
 def test_generated_programs_that_broke_a_promise_once_keep_it(seeds: str) -> None:
     said = _wild('--seeds', seeds, '--modes', 'seq')
     assert f'{len(seeds.split(","))} programs ran whole' in said
+
+
+def test_programs_that_were_seen_to_fail_do_so_no_more() -> None:
+    assert f'{len(NAMES)} programs ran whole' in _wild('--seen')
 
 
 def _peak(main: Any, rows: int) -> int:
