@@ -27,7 +27,8 @@ def _free_ports(count: int) -> List[int]:
 def _environment(rank: int, master: int, ports: List[int]) -> Dict[str, str]:
     endpoints = [f"127.0.0.1:{port}" for port in ports]
     return {
-        **os.environ, "PADDLE_TRAINERS_NUM": str(WORKERS),
+        **os.environ, "PYTHONHASHSEED": str(rank + 1),
+        "PADDLE_TRAINERS_NUM": str(WORKERS),
         "PADDLE_TRAINER_ID": str(rank),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
@@ -85,6 +86,13 @@ def test_fused_gradients_are_promised_half_and_no_run_needs_more_than_is_sure(
     for each in workers:
         assert each["said"]["predicted"] < each["untouched"]["peak"] / 2
         assert each["optimized"]["peak"] <= each["said"]["sure"]
+
+
+def test_workers_with_other_hints_and_hash_seeds_plan_alike(workers: List[Dict[str, Any]]) -> None:
+    first, second = (each["said"] for each in workers)
+    assert first["dims"] and first["dims"] == second["dims"]
+    for same in ("program", "predicted", "sure"):
+        assert first[same] == second[same]
 
 
 def test_collectives_are_those_of_the_untouched_program_in_their_order(

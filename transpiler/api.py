@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Union
+import contextlib
+from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from transpiler import arguments
-from transpiler.backends.installed import is_layer, live_programs
+from transpiler.agreement import Round, agreed, stopped
+from transpiler.backends.installed import is_layer, live_programs, workers
+from transpiler.errors import InvalidArgumentError, TranspilerError
 from transpiler.heap import SETTINGS, give_back, kept_small
 from transpiler.flow import OPTIMIZING, RELEASING, rewrite
 from transpiler.layers import LayerReport, optimize_layer
@@ -31,6 +34,7 @@ def memory_optimize(
         parallel: bool = False,
         heap: bool = True,
         segments: Union[str, bool, int] = 'auto',
+        shared: bool = False,
         progress: Optional[Callable[[str, float],
                                     None]] = None) -> Union[MemoryReport, LayerReport]:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
@@ -66,6 +70,9 @@ def memory_optimize(
         segments: whether a long main block is cut into blocks that run once each, for which the executor keeps nothing per
             pair of ops: 'auto' where the model says that it pays, True wherever it can be done, or a number of ops each.
             Only what is fetched, fed or persistable can be asked for by name then.
+        shared: all workers of the job (`paddle.distributed.launch`) make this call, equally often: over Paddle's store they agree on
+            worker 0's hints, options and cost model, and on the smallest budget. Then equal programs get equal plans; names and
+            the runtime stay each worker's own, and programs that differ are planned each by itself.
         progress: called with what is done next, a text, and the seconds since the call began: for programs that take long to plan.
 
     Returns:
@@ -80,24 +87,47 @@ def memory_optimize(
     """
     arguments.check_flag('print_log', print_log)
     wanted = arguments.check_flag('heap', heap)
-    options = PlanOptions(arguments.check_level(level),
-                          arguments.check_flag('skip_grads', skip_grads),
-                          arguments.recompute_mode(recompute),
-                          arguments.share('max_overhead', max_overhead),
-                          arguments.check_flag('parallel', parallel),
-                          segments=arguments.segments(segments),
-                          progress=arguments.progress(progress))
-    request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
-    if is_layer(input_program):
-        return optimize_layer(input_program, request, options, print_log)
-    backend = live_programs(input_program)
-    request = request.in_names(backend, input_program)
+    others = workers() if arguments.check_flag('shared', shared) else None
+    with _telling(others):
+        options = PlanOptions(arguments.check_level(level),
+                              arguments.check_flag('skip_grads', skip_grads),
+                              arguments.recompute_mode(recompute),
+                              arguments.share('max_overhead', max_overhead),
+                              arguments.check_flag('parallel', parallel),
+                              segments=arguments.segments(segments),
+                              progress=arguments.progress(progress))
+        request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
+        if is_layer(input_program):
+            _check_alone(others)
+            return optimize_layer(input_program, request, options, print_log)
+        backend = live_programs(input_program)
+        request = request.in_names(backend, input_program).checked()
+    if others is not None:
+        request, options = agreed(request, options, backend.cost, others)
     report = rewrite(backend, input_program, request, options, OPTIMIZING).report
     report.heap = _keep_heap(backend, input_program, report, wanted)
     give_back()
     if print_log:
         print(report)
     return report
+
+
+@contextlib.contextmanager
+def _telling(others: Optional[Round]) -> Iterator[None]:
+    """The other workers would wait for one that stops here."""
+    try:
+        yield
+    except TranspilerError as error:
+        if others is not None:
+            stopped(error, others)
+        raise
+
+
+def _check_alone(others: Optional[Round]) -> None:
+    if others is not None:
+        raise InvalidArgumentError(
+            'shared takes a program: those of a layer are made when each worker first calls it, '
+            'and planned then; leave shared out')
 
 
 def _keep_heap(backend: Any, program: Any, report: MemoryReport, wanted: bool) -> HeapReport:

@@ -194,7 +194,7 @@ def dim_values(symbols: Iterable[str], batch_size: Rows,
                trip_count: Union[None, int, Mapping[int, int]]) -> Tuple[Dict[str, int], List[str]]:
     """A value for each symbolic dim, and the names of those that had to be assumed."""
     symbols = sorted(symbols)
-    trips = _trip_hints(trip_count, {int(s[1:]) for s in symbols if is_trip(s)})
+    trips = _trip_hints(trip_count, loops_of(symbols))
     dims: Dict[str, int] = {}
     assumed: List[str] = []
     for symbol in (s for s in symbols if not is_step(s)):
@@ -212,6 +212,11 @@ def dim_values(symbols: Iterable[str], batch_size: Rows,
     return dims, assumed
 
 
+def loops_of(symbols: Iterable[str]) -> Set[int]:
+    """Indices of the blocks that are loops, by whose trips `symbols` are called."""
+    return {int(s[1:]) for s in symbols if is_trip(s)}
+
+
 def _rows_of(symbol: str, symbols: List[str], given: Rows) -> Optional[int]:
     """The hint for `symbol`: of the input that it is called after or, for what several share, of those without their own."""
     if not isinstance(given, Mapping):
@@ -221,6 +226,12 @@ def _rows_of(symbol: str, symbols: List[str], given: Rows) -> Optional[int]:
             return rows
     shared = [n for n in given if not any(s.endswith(f'({n})') for s in symbols)]
     return max((given[n] for n in shared), default=None) if is_batch(symbol) else None
+
+
+def check_trips(given: Union[None, int, Mapping[int, int]]) -> None:
+    """Raises InvalidArgumentError for trips that no loop has."""
+    for trips in given.values() if isinstance(given, Mapping) else (given,):
+        positive('trip_count', trips)
 
 
 def _trip_hints(given: Union[None, int, Mapping[int, int]],

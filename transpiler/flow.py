@@ -39,6 +39,7 @@ _PILES_UP = (
     'With collection off, each run adds to memory, for good, what branches make for which no gradient comes: {}. So it does in '
     'Paddle without a rewrite: no figure counts more than one run of it, and no budget can be kept. '
     'Run it with collection on.')
+_ALIKE = "All {} workers have planned with worker 0's hints, the speed of its machine, and the smallest budget."
 _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
@@ -103,7 +104,7 @@ def decide(backend: Backend,
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:
         budget -= resting_bytes(imported.graph, dims)
-    options = replace(options, budget=budget, cost=backend.cost or options.cost)
+    options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
     closed = _ALREADY if task.done in imported.done else _CLOSED.format(
         imported.closed) if imported.closed else ''
     if closed:
@@ -115,7 +116,8 @@ def decide(backend: Backend,
     piles = '' if served else _piles_up(proved.plan, runtime)
     if piles and budget is not None:
         raise MemoryBudgetError(piles, proved.plan.sure_bytes)
-    note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles)))
+    alike = _ALIKE.format(request.workers) if request.workers else ''
+    note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles, alike)))
     report = build_report(proved.plan,
                           runtime,
                           dims,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Container, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
 from transpiler import arguments
+from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
@@ -17,7 +18,11 @@ _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller said of the program and of how it will run; see memory_optimize."""
+    """What the caller said of the program and of how it will run; see memory_optimize.
+
+    With `workers`, hints are what so many agreed on, `cost` is the speed that all plan for, and inputs and loops that are not in
+    this program are those of another's.
+    """
 
     fetch_list: Any = None
     skip_opt_set: Any = None
@@ -25,12 +30,22 @@ class Request:
     trip_count: Union[None, int, Mapping[int, int]] = None
     runtime: str = 'auto'
     budget: Union[None, int, str] = None
+    cost: Optional[CostModel] = None
+    workers: int = 0
 
     def in_names(self, backend: LiveBackend, program: Any) -> Request:
         """The same, with names in place of values of `program`."""
         return replace(self,
                        fetch_list=backend.named(program, 'fetch_list', self.fetch_list),
                        skip_opt_set=backend.named(program, 'skip_opt_set', self.skip_opt_set))
+
+    def checked(self) -> Request:
+        """The same; raises InvalidArgumentError for what could not be said of any program."""
+        self.names()
+        arguments.row_hints('batch_size', self.batch_size)
+        arguments.byte_count('budget', self.budget)
+        arguments.check_trips(self.trip_count)
+        return self
 
     def names(self) -> Tuple[FrozenSet[str], FrozenSet[str]]:
         """Names to fetch and names to skip; raises InvalidArgumentError for what is no name."""
@@ -46,13 +61,23 @@ class Request:
         Raises:
             TranspilerError: hints that are none, or name what is no input and no loop, or are beyond all sizes.
         """
-        rows = arguments.row_hints('batch_size', self.batch_size)
+        given = graph.symbols() if symbols is None else frozenset(symbols)
+        rows, trips = arguments.row_hints('batch_size', self.batch_size), self.trip_count
+        if self.workers:
+            rows = _of_these(rows, inputs)
+            trips = _of_these(trips, arguments.loops_of(given))
         if isinstance(rows, Mapping):
             _check_inputs(inputs, rows)
-        given = graph.symbols() if symbols is None else symbols
-        dims, assumed = arguments.dim_values(given, rows, self.trip_count)
+        dims, assumed = arguments.dim_values(given, rows, trips)
         _check_sizes(graph, dims)
         return dims, assumed
+
+
+def _of_these(hints: Any, known: Container[Any]) -> Any:
+    """`hints`, if they go by names or numbers without those of what is not there."""
+    if not isinstance(hints, Mapping):
+        return hints
+    return {key: value for key, value in hints.items() if key in known}
 
 
 def check_names(declared: Declared, fetched: FrozenSet[str],

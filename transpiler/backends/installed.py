@@ -75,6 +75,12 @@ def watch(function: Any, plan: Planner) -> Watching:
     return found
 
 
+def workers() -> Any:
+    """A round of the workers of this job; see `backends.workers`."""
+    paddle_version()
+    return importlib.import_module('transpiler.backends.workers').workers()
+
+
 def check_serves_files() -> None:
     """Raises UnsupportedPaddleError where saved programs cannot be read."""
     version = paddle_version()

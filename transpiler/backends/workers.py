@@ -1,0 +1,59 @@
+"""The workers of a job that run beside this one, whichever Paddle is installed: what they tell each other over its store."""
+
+from __future__ import annotations
+
+import os
+from typing import List
+
+from paddle import distributed
+from paddle.base import core
+
+from transpiler.errors import InvalidArgumentError
+
+_KEY = 'transpiler'
+
+
+class Workers:
+    """One round in which each worker tells all others something; the n-th rounds of all workers are one."""
+
+    def __init__(self, rank: int, count: int, store: core.Store) -> None:
+        self.rank, self.count, self._store = rank, count, store
+        self._round = store.add(f'{_KEY}/rounds/{rank}', 1)
+
+    def tell(self, text: str) -> None:
+        """Says `text`, which is ASCII, to all; waits for nobody."""
+        self._store.set(f'{_KEY}/{self._round}/{self.rank}', text)
+
+    def heard(self) -> List[str]:
+        """What each of them has said, by rank; waits for those that have not yet.
+
+        Raises:
+            InvalidArgumentError: one says nothing for as long as Paddle's store waits (15 minutes).
+        """
+        found = []
+        for rank in range(self.count):
+            try:
+                found.append(bytes(self._store.get(f'{_KEY}/{self._round}/{rank}')).decode())
+            except Exception as error:  # what the binding throws has no narrower type
+                raise InvalidArgumentError(
+                    f'shared=True: worker {rank} of {self.count} has not called memory_optimize with it; all have to, '
+                    'equally often') from error
+        return found
+
+
+def workers() -> Workers:
+    """The next round of the job that this process is a worker of, as its launcher says.
+
+    Raises:
+        InvalidArgumentError: it is a worker of none, or they can't meet.
+    """
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+    if count < 2:
+        raise InvalidArgumentError(
+            'shared=True: this process is no worker of several (PADDLE_TRAINERS_NUM); start it by python -m '
+            'paddle.distributed.launch, or leave shared out')
+    if not os.getenv('PADDLE_MASTER') and not os.getenv('MASTER_ADDR'):
+        raise InvalidArgumentError(
+            "shared=True: nobody says where the workers meet (PADDLE_MASTER, as 'host:port'); start them by python -m "
+            'paddle.distributed.launch, or leave shared out')
+    return Workers(rank, count, core.create_or_get_global_tcp_store())
