@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import List
 
 from paddle import distributed
@@ -52,8 +51,15 @@ def workers() -> Workers:
         raise InvalidArgumentError(
             'shared=True: this process is no worker of several (PADDLE_TRAINERS_NUM); start it by python -m '
             'paddle.distributed.launch, or leave shared out')
-    if not os.getenv('PADDLE_MASTER') and not os.getenv('MASTER_ADDR'):
+    try:
+        store = core.create_or_get_global_tcp_store()
+    except Exception as error:  # what the binding throws has no narrower type
         raise InvalidArgumentError(
-            "shared=True: nobody says where the workers meet (PADDLE_MASTER, as 'host:port'); start them by python -m "
-            'paddle.distributed.launch, or leave shared out')
-    return Workers(rank, count, core.create_or_get_global_tcp_store())
+            f'shared=True: worker {rank} of {count} cannot reach the others by what its launcher said '
+            f'(PADDLE_MASTER or PADDLE_TRAINER_ENDPOINTS): {_first_line(error)}') from error
+    return Workers(rank, count, store)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if 'Error' in line]
+    return lines[-1] if lines else type(error).__name__
