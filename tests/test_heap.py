@@ -1,9 +1,11 @@
 """What has been freed goes back to the operating system: measured in fresh processes, with glibc's heap as it is and as we set it."""
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import paddle
@@ -14,7 +16,7 @@ from benchmarks.programs import Options, build
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.guard import keep
 from transpiler.errors import InvalidArgumentError
-from transpiler.heap import SETTINGS, Keeper, set_by_the_user
+from transpiler.heap import SETTINGS, Keeper, mkl_free_buffers, set_by_the_user
 
 MB = 2**20
 # Programs whose tensors are large beside what the executor keeps of their ops, and steps enough for holes to add up.
@@ -84,17 +86,17 @@ def test_the_heap_is_trimmed_behind_the_first_run_and_when_it_has_grown_by_more_
     assert malloc.asked == [*first, SETTINGS['M_MMAP_THRESHOLD'], 'trim']
     for _ in range(100):  # at once: giving back would take more than its share of the time
         keeper.before_run()
-    assert malloc.asked[2:] == ['trim']
+    assert malloc.asked[3:] == ['trim']
     keeper._next_look = 0.0
     keeper.before_run()  # the process has not grown
-    assert malloc.asked[3:] == [SETTINGS['M_MMAP_THRESHOLD']]
+    assert malloc.asked[4:] == [SETTINGS['M_MMAP_THRESHOLD']]
     grown = np.ones(40 * MB, np.uint8)
     keeper._next_look = 0.0
     keeper.before_run()
-    assert malloc.asked[4:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim'] and grown.all()
+    assert malloc.asked[5:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim'] and grown.all()
     again = keeper.fresh()
     again.before_run()
-    assert malloc.asked[6:] == first
+    assert malloc.asked[7:] == first
 
 
 def _chain(rows=4):
@@ -118,11 +120,11 @@ def test_executors_ask_once_ahead_of_each_run_also_of_clones_and_of_programs_lef
     executor = paddle.static.Executor(paddle.CPUPlace())
     executor.run(startup)
     executor.run(main, feed=feed, fetch_list=[out])
-    assert len(malloc.asked) == 1
+    assert len(malloc.asked) == 2
     executor.run(main, feed=feed, fetch_list=[out])
-    assert malloc.asked[1:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim']
+    assert malloc.asked[2:] == [SETTINGS['M_MMAP_THRESHOLD'], 'trim']
     executor.run(main.clone(), feed=feed, fetch_list=[out.name])
-    assert malloc.asked[3:] == malloc.asked[:1]
+    assert malloc.asked[4:] == malloc.asked[:2]
     assert report.heap.between_runs
 
 
@@ -159,6 +161,40 @@ def test_the_report_says_what_was_set_or_why_nothing_was():
     assert declined.heap.settings == {} and 'left as it is (heap=False)' in str(declined)
     with pytest.raises(InvalidArgumentError, match='heap is True or False, not 1'):
         memory_optimize(_chain()[0], heap=1)
+
+
+class _InUse(ctypes.Structure):
+    """mallinfo2 of malloc.h."""
+    _fields_ = [(name, ctypes.c_size_t)
+                for name in ('arena', 'chunks', 'fast_chunks', 'maps', 'mapped', 'unused', 'fast',
+                             'used', 'free', 'top')]
+
+
+def _held_by_threads():
+    """Bytes in use before a thread that has ended asked MKL for a product, behind that, and when MKL's buffers are freed."""
+    malloc = ctypes.CDLL(None)
+    malloc.mallinfo2.restype = _InUse
+    operand = paddle.ones([512, 512])
+    paddle.matmul(operand, operand)
+    free, figures = mkl_free_buffers(), []
+    free()
+    for action in (lambda: None, _product_in_a_thread, free):
+        action()
+        figures.append(malloc.mallinfo2().used + malloc.mallinfo2().mapped)
+    return figures
+
+
+def _product_in_a_thread():
+    operand = paddle.ones([512, 512])
+    thread = threading.Thread(target=paddle.matmul, args=(operand, operand))
+    thread.start()
+    thread.join()
+
+
+def test_what_mkl_keeps_for_each_thread_is_freed():
+    before, held, left = apart(_held_by_threads)
+    assert held > before + MB // 4  # or there is nothing to free
+    assert left < before + MB // 8
 
 
 @pytest.mark.parametrize('name, value', [('MALLOC_ARENA_MAX', '4'),

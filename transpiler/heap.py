@@ -3,7 +3,9 @@
 Paddle takes each tensor from malloc and gives it back with free (CPU, 2.6). glibc then keeps it: a thread has a heap of its own, an
 aligned tensor does not fit into the place that one of its size has left (before glibc 2.38), and what is free between two that
 are not stays resident. So a process grows from run to run, to several times the peak of its tensors. Here the heap is told
-to use few arenas, and is trimmed between the runs of a program.
+to use one arena, and is trimmed between the runs of a program. MKL keeps buffers for each thread that has ever called it, and the
+executor's threads take turns: each new one's lie in the middle of the heap from then on, and what was free around them no longer
+fits. They are given back between runs as well.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import sys
 import time
 from types import MappingProxyType
-from typing import Any, List, Mapping, Optional, Union
+from typing import Any, Callable, List, Mapping, Optional, Union
 
 # Numbers of malloc.h.
 _OPTIONS: Mapping[str, int] = MappingProxyType({
@@ -26,7 +28,7 @@ _OPTIONS: Mapping[str, int] = MappingProxyType({
 # the system, page by page, leave no holes between these. A page costs more than a place in the heap, so later runs use that.
 _FIRST_RUN = MappingProxyType({'M_MMAP_THRESHOLD': 256 * 2**10, 'M_TRIM_THRESHOLD': 128 * 2**10})
 _LATER_RUNS = MappingProxyType({'M_MMAP_THRESHOLD': 32 * 2**20, 'M_TRIM_THRESHOLD': 64 * 2**20})
-SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 2, **_LATER_RUNS})
+SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 1, **_LATER_RUNS})
 
 _SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
                  'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
@@ -105,6 +107,18 @@ def set_by_the_user(environment: Mapping[str, str] = os.environ) -> List[str]:
     return found
 
 
+def mkl_free_buffers() -> Callable[[], Any]:
+    """Frees the buffers of MKL that are not in use: they are allocated again when they are needed. Does nothing where no MKL is loaded:
+    Paddle loads it with the first kernel that asks for it."""
+    with contextlib.suppress(OSError), open('/proc/self/maps') as maps:  # or the file is gone
+        files = {line.split(maxsplit=5)[-1].rstrip('\n') for line in maps if 'mkl' in line}
+        for file in sorted(files):
+            library = ctypes.CDLL(file, os.RTLD_LAZY | os.RTLD_NOLOAD)
+            if hasattr(library, 'MKL_Free_Buffers'):
+                return library.MKL_Free_Buffers
+    return lambda: None
+
+
 class Keeper:
     """Keeps the heap small between the runs of one program; `before_run` is called ahead of each.
 
@@ -118,6 +132,7 @@ class Keeper:
         self._runs = 0
         self._least = 0
         self._next_look = 0.0
+        self._free_buffers: Callable[[], Any] = lambda: None
 
     def fresh(self) -> Keeper:
         """For a copy of the program, which has its own first run."""
@@ -128,11 +143,15 @@ class Keeper:
         self._runs += 1
         if self._runs == 1:
             self._malloc.set(_FIRST_RUN)
+            self._malloc.trim()  # what initializing parameters has left
             return
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + 1 / _LOOKS_A_SECOND
+        if self._runs == 2:
+            self._free_buffers = mkl_free_buffers()
+        self._free_buffers()
         self._malloc.set(_LATER_RUNS)  # or another program's first run would last
         with contextlib.suppress(OSError):  # of /proc
             most = self._least + self._peak_bytes + self._peak_bytes // 4 + _SLACK

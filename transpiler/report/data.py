@@ -116,7 +116,7 @@ class HeapReport:
             return f'Heap of the process: left as it is ({self.why_not})'
         values = ', '.join(f'{name} = {value if value < 1024 else human(value)}'
                            for name, value in self.settings.items())
-        how = 'what is free is given back between runs; ' if self.between_runs else ''
+        how = 'what is free is given back between runs, MKL\'s buffers, too; ' if self.between_runs else ''
         return f'Heap of the process: {how}glibc: {values} (heap=False leaves it as it is)'
 
 
