@@ -7,11 +7,12 @@ import pytest
 
 from benchmarks.programs import build, small_options
 from transpiler import memory_optimize
-from transpiler.ir import Graph, RegionKind, Size
+from transpiler.ir import MEMORY_KINDS, Graph, RegionKind, Size
 from transpiler.planning import plan
 from transpiler.planning.sequences import REUSE
 from transpiler.report.builder import build_report
-from transpiler.report.html import _area, _drawn_steps
+from transpiler.report.html import page
+from transpiler.report.picture import GROUPS
 from transpiler.report.trace import trace
 from transpiler.runtime import RETAINING
 
@@ -103,18 +104,35 @@ def test_all_bars_lie_within_the_steps(report):
         assert all(0 <= b.first <= b.last < len(picture.bytes) for b in picture.bars)
 
 
-def test_layers_of_the_area_add_up_to_the_line_and_hold_the_peak():
-    picture = chain(3000).picture_before
-    figure = _area(picture, picture.peak_bytes)
-    layers, line = figure['data'][:-1], figure['data'][-1]
-    steps = layers[0]['x']
-    assert picture.peak in steps and len(steps) <= 1000
-    assert [sum(column) for column in zip(*(layer['y'] for layer in layers))
-           ] == [line['y'][i] for i in steps]
+def test_a_page_is_small_and_fetches_nothing():
+    text = page(chain(2000), 'x')
+    assert len(text) < 3 << 19 and 'http' not in text.replace('http://www.w3.org', '')
 
 
-def test_few_steps_are_all_drawn():
-    assert _drawn_steps([5, 1, 3]) == [0, 1, 2]
+def test_a_variable_has_one_group_before_and_after(report):
+    groups = {}
+    for picture in (report.picture_before, report.picture_after):
+        for bar in picture.bars:
+            if bar.count == 1 and bar.maker != 'outside':
+                groups.setdefault(bar.name, set()).add(bar.group)
+    assert set().union(*groups.values()) <= set(GROUPS)
+    shared = {b.name for b in report.picture_before.bars
+             } & {b.name for b in report.picture_after.bars}
+    assert len(shared) > 3 and all(len(groups.get(name, {''})) == 1 for name in shared)
+
+
+def test_what_moves_memory_makes_nothing(report):
+    for picture in (report.picture_before, report.picture_after):
+        makers = {bar.maker.split(' (')[0] for bar in picture.bars}
+        assert makers and not makers & set(MEMORY_KINDS)
+
+
+def test_numbers_of_ops_are_steps(report):
+    for picture in (report.picture_before, report.picture_after):
+        assert [op.split(' (step ')[1] for op in picture.ops
+               ] == [f'{i})' for i in range(len(picture.ops))]
+        at = {bar.maker for bar in picture.bars if bar.maker != 'outside'}
+        assert at and at <= set(picture.ops)
 
 
 def test_json_leaves_the_pictures_out(report):

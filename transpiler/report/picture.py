@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import Graph, Op, Region, RegionKind
+from transpiler.ir import MEMORY_KINDS, Graph, Op, Region, RegionKind
 from transpiler.planning import Plan
 
+# What bars stand for, from the bottom up.
+GROUPS = ('kept', 'input', 'activation', 'recomputed', 'gradient', 'optimizer', 'other')
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
@@ -17,7 +19,8 @@ _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 class Bar:
     """One tenant of a storage, from step `first` to step `last`, both included.
 
-    `bytes` are those of its storage, times `count`: more than 1 for what a loop keeps of each trip.
+    `bytes` are those of its storage, times `count`: more than 1 for what a loop keeps of each trip. `group` is one of GROUPS,
+    by what the variable is for, the same before and after.
     """
 
     name: str
@@ -28,6 +31,8 @@ class Bar:
     count: int
     maker: str
     line: str
+    group: str = 'other'
+    made_at: int = -1  # the step of its maker
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Picture:
     bytes: List[int] = field(default_factory=list)
     ops: List[str] = field(default_factory=list)
     lines: List[str] = field(default_factory=list)
+    kinds: List[str] = field(default_factory=list)
     bars: List[Bar] = field(default_factory=list)
     loops: List[Loop] = field(default_factory=list)
 
@@ -78,8 +84,11 @@ def pictures(plan: Plan) -> Tuple[Picture, Picture]:
 def makers(graph: Graph) -> Dict[int, int]:
     """The op that writes each value first; the one inside a region rather than the one that runs the region."""
     ops = list(graph.walk())
-    plain, running = ([op for op in ops if bool(op.regions) is runs] for runs in (False, True))
-    return {v: op.id for op in running[::-1] + plain[::-1] for v in op.writes()}
+    moving = [op for op in ops if op.kind in MEMORY_KINDS]  # they compute nothing
+    plain, running = ([
+        op for op in ops if bool(op.regions) is runs and op.kind not in MEMORY_KINDS
+    ] for runs in (False, True))
+    return {v: op.id for op in moving[::-1] + running[::-1] + plain[::-1] for v in op.writes()}
 
 
 def doing_op(graph: Graph, op: int) -> Op:
@@ -105,6 +114,7 @@ class _Drawing:
         self._timeline = timeline
         self._step = {point.op: i for i, point in enumerate(timeline.points)}
         self._makers = makers(graph)
+        self._copied = {inner: outer for r in graph.regions for outer, inner in r.arguments}
         self._members: Dict[int, List[int]] = {}
         for value in graph.values:
             self._members.setdefault(value.storage, []).append(value.id)
@@ -117,8 +127,9 @@ class _Drawing:
         for region in self._graph.regions:
             if region.ops and region.ops[0] in self._step:
                 bars.extend(self._bars_of(region))
-        return Picture([p.bytes for p in points], [f'{op.kind} (op {op.id})' for op in ops],
-                       [op.label or '' for op in ops], bars, self._loops())
+        return Picture([p.bytes for p in points],
+                       [f'{op.kind} (step {i})' for i, op in enumerate(ops)],
+                       [op.label or '' for op in ops], [op.kind for op in ops], bars, self._loops())
 
     def _touched_steps(self) -> Dict[int, Tuple[int, int]]:
         """First and last step at which an op names each value."""
@@ -173,11 +184,32 @@ class _Drawing:
 
     def _bar(self, value: int, lifetime: Lifetime, first: int, last: int, count: int) -> Bar:
         values = self._graph.values
-        maker = self._graph.ops[self._makers[value]] if value in self._makers else None
+        source = self._source(value)
+        maker = self._graph.ops[self._makers[source]] if source in self._makers else None
         return Bar(values[value].name, values[lifetime.storages[0]].name, first, last,
                    self._timeline.evaluate(lifetime.size) * count, count,
-                   f'{maker.kind} (op {maker.id})' if maker else 'outside',
-                   (maker.label or '') if maker else '')
+                   f'{maker.kind} (step {self._step.get(maker.id, 0)})' if maker else 'outside',
+                   (maker.label or '') if maker else '', self._group(source, maker, count),
+                   self._step.get(maker.id, -1) if maker else -1)
+
+    def _source(self, value: int) -> int:
+        """What `value` is a copy of, which a loop makes for its trips, if nobody else makes it."""
+        while value not in self._makers and value in self._copied:
+            value = self._copied[value]
+        return value
+
+    def _group(self, value: int, maker: Optional[Op], count: int) -> str:
+        values = self._graph.values
+        if count > 1:
+            return 'kept'
+        if values[value].fed or maker is None:
+            return 'input' if values[value].fed else 'other'
+        if maker.origin not in (None, maker.id):
+            return 'recomputed'
+        if not maker.backward:
+            return 'activation'
+        updates = any(values[v].parameter for v in maker.writes())
+        return 'optimizer' if updates else 'gradient'
 
     def _loops(self) -> List[Loop]:
         return [
