@@ -1,0 +1,1 @@
+"""Layers that are trained in every way there is to need less memory: `python -m benchmarks.layers`."""
