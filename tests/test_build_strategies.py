@@ -6,10 +6,13 @@ from typing import Any, Dict, Iterable, List, Tuple
 import numpy as np
 import paddle
 import pytest
+from paddle.base.proto import framework_pb2
 
 from tests.harness import Case, fresh_scope, new_programs, snapshot
 from tests.scenarios import loops, straight
 from transpiler import memory_optimize
+from transpiler.backends.paddle2.fusing import keep_fused_in_order
+from transpiler.backends.paddle2.pinning import unpin
 
 STEPS = 3
 # What a CPU build can't run, untouched or not.
@@ -44,7 +47,48 @@ def dense_layers() -> Case:
     return Case(main, startup, lambda step: feed, [loss.name])
 
 
+def _inference(network: Any) -> Case:
+    with new_programs() as (main, startup):
+        weight = paddle.create_parameter([64, 64], 'float32')
+        kept, loss = network(paddle.matmul(paddle.static.data('x', [-1, 64]), weight))
+    feed = {'x': np.random.RandomState(0).rand(16, 64).astype('float32')}
+    return Case(main, startup, lambda step: feed, [kept.name, loss.name])
+
+
+def _softmax(*parts: Any) -> Any:
+    return paddle.nn.functional.softmax(paddle.concat(parts, 1))
+
+
+def read_by_none() -> Case:
+    """What would be one op has no reader, so it would run last; what it reads is gone by then."""
+
+    def network(x: Any) -> Tuple[Any, Any]:
+        big = paddle.exp(paddle.tanh(x))
+        kept = big + paddle.scale(paddle.mean(x), 2.0)
+        deep = paddle.nn.functional.softmax(big)
+        for _ in range(3):
+            deep = _softmax(deep, deep)
+        return kept, paddle.mean(deep)
+
+    return _inference(network)
+
+
+def far_apart() -> Case:
+    """Between the parts of what would be one op, memory that the first reads is let go."""
+
+    def network(x: Any) -> Tuple[Any, Any]:
+        hidden = paddle.tanh(x)
+        half = paddle.scale(hidden, 0.5)
+        wide = paddle.nn.functional.softmax(_softmax(hidden, hidden))
+        kept = half + paddle.mean(paddle.concat([wide, wide, wide], 1))
+        return kept, paddle.mean(_softmax(wide, wide))
+
+    return _inference(network)
+
+
 CASES = {
+    'read by none': read_by_none,
+    'far apart': far_apart,
     'dense': dense_layers,
     'convolutions': straight.residual_convolutions,
     'loop': loops.gathered_sequence,
@@ -92,6 +136,34 @@ def assert_equal_with(name: str, runtime: str, choices: Iterable[Tuple[str, ...]
 def test_every_flag_gives_the_bytes_of_the_untouched_program() -> None:
     assert set(DOCUMENTED) <= set(flags())
     assert_equal_with('dense', 'collecting', [(), *((flag,) for flag in sorted(flags()))])
+
+
+def test_what_is_made_one_op_reads_what_its_parts_did() -> None:
+    assert_equal_with('read by none', 'retaining', [(), (FUSES,)])
+
+
+@pytest.mark.parametrize('runtime', ['retaining', 'collecting'])
+def test_what_would_read_what_is_gone_is_not_made_one_op(runtime: str) -> None:
+    assert_equal_with('far apart', runtime, [()])
+    case = CASES['far apart']()
+    memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=16, runtime=runtime)
+    with pytest.raises(ValueError, match='not_to_be_fused'):
+        outcome(case, [FUSES])
+
+
+def test_the_flag_is_refused_where_one_op_would_be_too_late() -> None:
+    message = framework_pb2.ProgramDesc()
+    block = message.blocks.add(idx=0, parent_idx=-1)
+    for kind, read, written in (('tanh', 'x', 'a'), ('relu', 'a', 'b'), ('elementwise_add', 'b', 'c'), ('exp', 'x', 'a'),
+                                ('exp', 'a', 'd')):  # yapf: disable
+        op = block.ops.add(type=kind)
+        op.inputs.add(parameter='X', arguments=[read])
+        op.outputs.add(parameter='Out', arguments=[written])
+    before = message.SerializeToString()
+    keep_fused_in_order(block)
+    assert [op.type for op in block.ops if len(op.outputs) > 1] == ['relu']
+    unpin(message)
+    assert message.SerializeToString() == before
 
 
 @pytest.mark.parametrize('name,runtime', [('dense', 'retaining'), ('convolutions', 'collecting'),

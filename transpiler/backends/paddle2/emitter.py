@@ -11,6 +11,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.analysis.positions import spans
 from transpiler.analysis.segments import Segments
 from transpiler.backends.paddle2.frames import without_ops
+from transpiler.backends.paddle2.fusing import keep_fused_in_order
 from transpiler.backends.paddle2.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
@@ -73,6 +74,8 @@ def emit(
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
         for position in _forgets(emitted.message.blocks[block]):
             bind_to_reader(emitted.message.blocks[block], position)
+    for block in emitted.message.blocks if done else ():
+        keep_fused_in_order(block)
     if done:  # a declaration survives clone and save
         variable = emitted.message.blocks[0].vars.add(name=done)
         variable.type.type = framework_pb2.VarType.RAW

@@ -12,7 +12,7 @@ of the ops that follow a CPU op all but one do; priorities rank only what one th
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -54,12 +54,11 @@ def bind_to_reader(block: framework_pb2.BlockDesc, position: int) -> None:
     Paddle's graphs, which keep a read behind a write, but not the second of two writes behind the first. That op may have no
     kernel: a kernel would look for what it reads."""
     name = _PAIR.format(block.idx, position) + '@read'
-    results = _arguments(block.ops[position].outputs)
+    results = names_in(block.ops[position].outputs)
     then = next(op for op in block.ops[position + 1:]
-                if results & (_arguments(op.inputs) | _arguments(op.outputs)))
-    for slots in (block.ops[position].outputs, then.inputs):
-        slot = next((s for s in slots if s.parameter == ORDER_SLOT), None)
-        (slot or slots.add(parameter=ORDER_SLOT)).arguments.append(name)
+                if results & (names_in(op.inputs) | names_in(op.outputs)))
+    _order_slot(block.ops[position].outputs).arguments.append(name)
+    _order_slot(then.inputs).arguments.append(name)
     _declare(block, name)
 
 
@@ -67,7 +66,7 @@ def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
     """Lets the ops at these positions wait for the ones before, which write the same variable, of that name."""
     ops = block.ops
     written: Dict[int, Set[str]] = {}
-    fused = _first_of_fused(ops)
+    fused = {first for first, _, _ in fused_pairs(ops)}
     for i, name in names.items():
         if not _ordered_by_names(ops[i - 1], ops[i]):
             name = name if fused.isdisjoint((i - 1, i)) else _DROPPED + name
@@ -86,15 +85,42 @@ def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
     variable.type.lod_tensor.tensor.dims.append(1)
 
 
-def _first_of_fused(ops: Sequence[framework_pb2.OpDesc]) -> FrozenSet[int]:
-    """Positions of ops that Paddle may make one of with a reader of their result."""
-    found: Set[int] = set()
+def fused_pairs(ops: Sequence[framework_pb2.OpDesc]) -> List[Tuple[int, int, str]]:
+    """Positions of two ops that Paddle may make one of, and the result of the first that the second reads."""
+    found: List[Tuple[int, int, str]] = []
     written_by: Dict[str, int] = {}
     for i, op in enumerate(ops):
-        makers = {written_by[n] for n in _arguments(op.inputs) if n in written_by}
-        found.update(m for m in makers if (ops[m].type, op.type) in _FUSED)
-        written_by.update((n, i) for n in _arguments(op.outputs))
-    return frozenset(found)
+        makers = {n: written_by[n] for n in sorted(names_in(op.inputs)) if n in written_by}
+        found.extend((m, i, n) for n, m in makers.items() if (ops[m].type, op.type) in _FUSED)
+        written_by.update((n, i) for n in names_in(op.outputs))
+    return found
+
+
+def order(block: framework_pb2.BlockDesc, first: framework_pb2.OpDesc, then: framework_pb2.OpDesc,
+          name: str) -> None:
+    """Lets `then`, which has no kernel, read a new variable `name` that `first` writes."""
+    name = f'{_NAME.format(block.idx)}@{name}'
+    _order_slot(first.outputs).arguments.append(name)
+    slots = sum(map(_is_order_slot,
+                    then.inputs))  # of one variable each: of several, Paddle asks for their type
+    then.inputs.add(parameter=f'{ORDER_SLOT}{slots or ""}', arguments=[name])
+    _declare(block, name)
+
+
+def forbid(block: framework_pb2.BlockDesc, op: framework_pb2.OpDesc, name: str) -> None:
+    """Lets `op` write a new variable that nobody reads, with which Paddle makes no op of it and another, but fails."""
+    name = f'{_NAME.format(block.idx)}@{name}@not_to_be_fused'
+    _order_slot(op.outputs).arguments.append(name)
+    _declare(block, name)
+
+
+def _is_order_slot(slot: framework_pb2.OpDesc.Var) -> bool:
+    return slot.parameter.startswith(ORDER_SLOT)
+
+
+def _order_slot(slots: Any) -> framework_pb2.OpDesc.Var:
+    found = next((s for s in slots if s.parameter == ORDER_SLOT), None)
+    return found or slots.add(parameter=ORDER_SLOT)
 
 
 def unpin(message: framework_pb2.ProgramDesc) -> None:
@@ -105,7 +131,7 @@ def unpin(message: framework_pb2.ProgramDesc) -> None:
             kept = [v for v in block.vars if v.name not in names]
             del block.vars[:]
             block.vars.extend(kept)
-        for op in block.ops if names else ():
+        for op in block.ops:
             _remove_order_slot(op)
 
 
@@ -125,24 +151,25 @@ def is_pinned(message: framework_pb2.ProgramDesc, block: int) -> bool:
 
 def _order_variables(block: framework_pb2.BlockDesc) -> Set[str]:
     return {
-        name for op in block.ops for slot in op.outputs if slot.parameter == ORDER_SLOT
+        name for op in block.ops for slot in op.outputs if _is_order_slot(slot)
         for name in slot.arguments
-    }
+    }.difference(*(names_in(op.outputs) for op in block.ops))
 
 
 def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
     for had in (op.inputs, op.outputs):
-        slots = [s for s in had if s.parameter != ORDER_SLOT]
+        slots = [s for s in had if not _is_order_slot(s)]
         if len(slots) < len(had):
             del had[:]
             had.extend(slots)
 
 
 def _ordered_by_names(first: framework_pb2.OpDesc, then: framework_pb2.OpDesc) -> bool:
-    written_first, written = _arguments(first.outputs), _arguments(then.outputs)
-    return bool(written_first & _arguments(then.inputs) or written_first & written or
-                _arguments(first.inputs) & written)
+    written_first, written = names_in(first.outputs), names_in(then.outputs)
+    return bool(written_first & names_in(then.inputs) or written_first & written or
+                names_in(first.inputs) & written)
 
 
-def _arguments(slots: List[framework_pb2.OpDesc.Var]) -> Set[str]:
-    return {n for s in slots if s.parameter != ORDER_SLOT for n in s.arguments}
+def names_in(slots: Iterable[framework_pb2.OpDesc.Var]) -> Set[str]:
+    """What an op reads, or writes, but for what only orders it."""
+    return {n for s in slots if not _is_order_slot(s) for n in s.arguments}
