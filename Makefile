@@ -9,9 +9,27 @@ BIN := $(VENV)/bin
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install demo test test-more test-core test-paddle3 test-gpu-build format clean
+# A wheel and an sdist, checked, installed in a fresh environment, in which the ten lines of the README run.
+release: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet build twine
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet "`ls dist/*.whl`[$(BUILD)]"
+	cd dist && ../$(VENV)-release/bin/python ../.ci/ten_lines.py ../README.md
+	cd dist && ../$(VENV)-release/bin/paddle-memory-transpiler --version
+
+# The pages of docs/ and the API from its docstrings, as a site in site/.
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(BIN)/python -m mkdocs build --strict
+
+.PHONY: install release docs demo test test-more test-core test-paddle3 test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
+	  { echo "This needs Python 3.8 to 3.12; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name another: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
@@ -50,4 +68,4 @@ format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf .venv .venv3 .venv-core .venv-gpu build *.egg-info
+	rm -rf dist site .venv-release .venv .venv3 .venv-core .venv-gpu build *.egg-info

@@ -164,7 +164,7 @@ def test_paddle_is_imported_by_its_back_ends_and_by_who_serves_it() -> None:
     }
     homes = ('backends/paddle2/', 'backends/paddle3/', 'backends/calibration.py',
              'backends/settings.py', 'backends/static_functions.py', 'backends/watching.py',
-             'backends/workers.py', 'distributed.py', 'serving/')
+             'backends/workers.py', 'callbacks.py', 'distributed.py', 'serving/')
     assert who and all(name.startswith(homes) for name in who)
 
 

@@ -211,20 +211,33 @@ def printed(table) -> str:
 def run_with(peaks: List[int], losses: List[str]) -> measure.Run:
     return measure.Run(resting=8_000_000,
                        peaks=peaks,
-                       seconds=0.5,
+                       seconds=[0.25, 0.5],
                        operators=100,
+                       growth=80 << 20,
                        losses=losses,
                        parameters="digest")
 
 
 def test_the_table_sets_first_and_later_peaks_side_by_side():
-    before = measure.Measurement(run_with([40_000_000, 41_000_000], ["0x1p0"]),
-                                 run_with([50_000_000, 60_000_000], ["0x1p0"]))
-    after = measure.Measurement(run_with([10_000_000, 11_000_000], ["0x1p0"]),
-                                run_with([10_000_000, 12_000_000], ["0x1p0"]))
+    mib = 1 << 20
+    before = measure.Measurement(run_with([40 * mib, 41 * mib], ["0x1p0"]),
+                                 run_with([50 * mib, 60 * mib], ["0x1p0"]))
+    after = measure.Measurement(run_with([10 * mib, 11 * mib], ["0x1p0"]),
+                                run_with([10 * mib, 12 * mib], ["0x1p0"]))
     text = printed(report.before_and_after({"before": before, "after": after}))
     assert "40.0" in text and "4.00x" in text and "60.0" in text and "5.00x" in text
-    assert "equal to the last bit" in text
+    assert "equal to the last bit" in " ".join(
+        text.split()) and "80.0" in text and "0.25 to 0.50" in text
+    assert text.index("process") < text.index("tensors") and "(MB)" not in text
+
+
+def test_the_table_fits_eighty_columns():
+    one = measure.Measurement(run_with([1 << 38], ["0x1p0"]), run_with([1 << 38], ["0x1p0"]))
+    console = rich.console.Console(file=io.StringIO(), width=80)
+    console.print(report.before_and_after({"before": one, "after": one}))
+    lines = console.file.getvalue().splitlines()
+    rows = [line for line in lines if line.startswith("│")]
+    assert len(rows) == 7 and all(row.split("│")[1].strip() for row in rows)
 
 
 def test_a_loss_that_differs_by_one_bit_is_shown():

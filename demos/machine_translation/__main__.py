@@ -24,6 +24,8 @@ import rich.progress
 from demos.machine_translation import data, measure, model, report, train
 from demos.machine_translation.config import DemoConfig, ModelConfig
 
+SECONDS_BETWEEN_LINES = 5.0  # of progress, where stderr is a file or a pipe
+
 
 def _arguments(argv: Optional[List[str]]) -> argparse.Namespace:
     defaults = DemoConfig()
@@ -35,7 +37,7 @@ def _arguments(argv: Optional[List[str]]) -> argparse.Namespace:
                         help="installed packages whose catalogues are read (repeatable)")
     parser.add_argument("--language", default=defaults.language)
     parser.add_argument("--batch-size", type=int, default=defaults.batch_size)
-    parser.add_argument("--steps", type=int, default=500, help="training steps")
+    parser.add_argument("--steps", type=int, default=150, help="training steps")
     parser.add_argument("--sentences", type=int, default=8, help="held-out sentences to translate")
     parser.add_argument("--plain", action="store_true", help="leave the program as it is")
     for field in dataclasses.fields(ModelConfig):
@@ -75,13 +77,18 @@ def _show_progress(console: rich.console.Console, losses: Iterable[float], steps
     """Consumes the losses; prints epoch means, since batches differ in sentence length."""
     columns = [*rich.progress.Progress.get_default_columns(), "loss {task.fields[loss]}"]
     epoch: List[float] = []
-    with rich.progress.Progress(*columns, console=console) as progress:
+    told = time.perf_counter()
+    with rich.progress.Progress(*columns, console=console,
+                                disable=not console.is_terminal) as progress:
         task = progress.add_task("training", total=steps, loss="")
         for step, loss in enumerate(losses, start=1):
             epoch.append(loss)
             progress.update(task, advance=1, loss=f"{loss:.3f}")
-            if step % steps_per_epoch == 0 or step == steps:
-                progress.console.print(f"step {step:5d}  mean loss {statistics.mean(epoch):.4f}")
+            late = not console.is_terminal and time.perf_counter() - told > SECONDS_BETWEEN_LINES
+            if step % steps_per_epoch == 0 or step == steps or late:
+                told = time.perf_counter()
+                progress.console.print(
+                    f"step {step:5d} of {steps}  mean loss {statistics.mean(epoch):.4f}")
                 epoch.clear()
 
 
@@ -96,11 +103,12 @@ def _translate(config: DemoConfig, corpus: data.Corpus, session: train.Session, 
 
 
 def _measure(console: rich.console.Console, config: DemoConfig, plain: bool) -> bool:
-    measurements = {}
-    for label, optimized in [("before", False)] + ([] if plain else [("after", True)]):
-        with console.status(f"measuring {label} memory_optimize in fresh processes"):
-            measurements[label] = measure.measure(config, optimized)
+    console.print("measuring before and after memory_optimize, in turns, in fresh processes ...")
+    measurements = measure.measure(config, plain)
     console.print(report.before_and_after(measurements))
+    console.print(
+        "tensors: the peak above resting memory (parameters and the optimizer's state), as "
+        "Paddle's allocator counts it; process: VmHWM, above what it had after startup")
     first, *rest = measurements.values()
     return all(first.same_results(other) for other in rest)
 
@@ -120,9 +128,9 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 2
     console.print(
         f"{len(corpus.train)} sentence pairs to train on, {len(corpus.held_out)} held out")
+    equal = _measure(console, config, arguments.plain)
     session = _train(console, config, corpus, arguments.steps, arguments.plain)
     console.print(_translate(config, corpus, session, arguments.sentences))
-    equal = _measure(console, config, arguments.plain)
     console.print(f"{time.perf_counter() - began:.0f} s in all")
     return 0 if equal else 1
 

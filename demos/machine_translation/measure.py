@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 import paddle
 
@@ -26,13 +26,15 @@ from demos.machine_translation.config import DemoConfig
 class Run:
     """What one process saw.
 
-    `peaks` holds, after each step, the highest bytes above `resting` so far; the losses are exact,
-    as hexadecimal floats.
+    `peaks` holds, after each step, the highest bytes above `resting` so far; `seconds` are those of each step but the first;
+    `growth` is what the process grew by after startup at its highest, as the operating system counts it, in bytes; the losses
+    are exact, as hexadecimal floats.
     """
     resting: int
     peaks: List[int]
-    seconds: float
+    seconds: List[float]
     operators: int
+    growth: int
     losses: List[str]
     parameters: str
 
@@ -42,6 +44,17 @@ class Measurement:
     """One program's first run and its later runs."""
     first: Run
     later: Run
+
+    @property
+    def growth(self) -> int:
+        """Bytes by which the process grew at its highest."""
+        return min(self.first.growth, self.later.growth)
+
+    @property
+    def seconds(self) -> Tuple[float, float, float]:
+        """The fastest, the middle and the slowest step."""
+        each = sorted(self.first.seconds + self.later.seconds)
+        return each[0], statistics.median(each), each[-1]
 
     @property
     def first_peak(self) -> int:
@@ -59,10 +72,17 @@ class Measurement:
                    for a, b in ((self.first, other.first), (self.later, other.later)))
 
 
-def measure(config: DemoConfig, optimized: bool, steps: int = 8) -> Measurement:
-    """Measures a program, untouched or optimized, in two fresh processes."""
-    return Measurement(in_fresh_process(config, optimized, False, steps),
-                       in_fresh_process(config, optimized, True, steps))
+def measure(config: DemoConfig, plain: bool, steps: int = 8) -> Dict[str, Measurement]:
+    """Measures the program untouched and, unless `plain`, optimized, each in two fresh processes.
+
+    They take turns, so that other work on the machine slows both.
+    """
+    labels = {"before": False} if plain else {"before": False, "after": True}
+    runs: Dict[str, List[Run]] = {label: [] for label in labels}
+    for warm in (False, True):
+        for label, optimized in labels.items():
+            runs[label].append(in_fresh_process(config, optimized, warm, steps))
+    return {label: Measurement(*pair) for label, pair in runs.items()}
 
 
 def in_fresh_process(config: DemoConfig, optimized: bool, warm: bool, steps: int) -> Run:
@@ -86,7 +106,7 @@ def _run(config: DemoConfig, optimized: bool, warm: bool, steps: int) -> Run:
     corpus = data.load_corpus(config)
     feeds = data.feeds(corpus.longest(config.batch_size), config.model)
     session = train.Session(program.startup)
-    resting = _host_memory("current")
+    resting, started = _host_memory("current"), _process_memory("VmRSS")
     if warm:
         word = data.feeds([data.Pair((data.UNKNOWN,), (data.UNKNOWN,))], config.model)
         session.run(program.main, word, program.loss)
@@ -99,8 +119,9 @@ def _run(config: DemoConfig, optimized: bool, warm: bool, steps: int) -> Run:
             break
     return Run(resting=resting,
                peaks=peaks,
-               seconds=statistics.median(b - a for a, b in zip(seconds, seconds[1:])),
+               seconds=[b - a for a, b in zip(seconds, seconds[1:])],
                operators=sum(len(block.ops) for block in program.main.blocks),
+               growth=_process_memory("VmHWM") - started,
                losses=losses,
                parameters=_digest(program, session))
 
@@ -108,6 +129,16 @@ def _run(config: DemoConfig, optimized: bool, warm: bool, steps: int) -> Run:
 def _host_memory(statistic: str) -> int:
     read = getattr(paddle.base.core, f"host_memory_stat_{statistic}_value")
     return read("Allocated", 0)
+
+
+def _process_memory(which: str) -> int:
+    """Bytes of this process, as the operating system counts them; 0 where it does not say."""
+    try:
+        with open("/proc/self/status") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith(which)),
+                        0)
+    except OSError:
+        return 0
 
 
 def _digest(program: model.TrainingProgram, session: train.Session) -> str:

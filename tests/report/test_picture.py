@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -150,6 +152,26 @@ def test_the_figure_draws_both_with_their_peaks(report):
                                                             ('after', report.peak_bytes_after))
     ]
     assert labels == wanted
+
+
+@pytest.mark.parametrize('kind', ['png', 'pdf', 'svg'])
+def test_a_figure_is_saved_though_paddle_is_loaded(kind, tmp_path):
+    """In a process of its own: it used to end there."""
+    path = tmp_path / f'memory.{kind}'
+    code = ('import sys, paddle\nfrom tests.report.test_picture import chain\n'
+            'chain(20).plot().savefig(sys.argv[1])')
+    subprocess.run([sys.executable, '-c', code, str(path)], check=True)
+    assert path.read_bytes()[:8].startswith({
+        'png': b'\x89PNG',
+        'pdf': b'%PDF',
+        'svg': b'<?xml'
+    }[kind])
+    if kind == 'png':  # read where no Paddle is
+        read = 'import sys; from PIL import Image; i = Image.open(sys.argv[1]); i.load(); print(len(set(i.getdata())))'
+        colours = subprocess.run([sys.executable, '-c', read, str(path)],
+                                 check=True,
+                                 stdout=subprocess.PIPE)
+        assert int(colours.stdout) > 10
 
 
 def test_a_notebook_shows_the_table_and_the_figure(report):
