@@ -48,6 +48,8 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
     held = regions_to_hold(best.original, best.graph, best.after)
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if lags and (held or len(best.graph.regions) > 1) else ():
+        if not _lags(runner, best):
+            break
         candidate = runner.run(sequence, start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and

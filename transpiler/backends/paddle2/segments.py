@@ -179,15 +179,14 @@ def _homes(message: Message, spans: Spans, kept: FrozenSet[str]) -> Dict[str, in
         for name in _named(op):
             if found.setdefault(name, number_at[at]) != number_at[at]:
                 elsewhere.add(name)
-    for number, (first, last) in enumerate(spans):
-        written = _written_first(main.ops[first:last + 1])
-        elsewhere.update(n for n, home in found.items() if home == number and n not in written)
+    written = [_written_first(main.ops[first:last + 1]) for first, last in spans]
     may = {
         v.name
         for v in main.vars
         if v.type.type in _LOCAL and not (v.persistable or v.need_check_feed)
     }
-    return {n: home for n, home in found.items() if n in may - elsewhere - kept}
+    may -= elsewhere | kept
+    return {n: home for n, home in found.items() if n in may and n in written[home]}
 
 
 def _runs(message: Message, block: framework_pb2.BlockDesc, number: int) -> framework_pb2.OpDesc:

@@ -162,8 +162,8 @@ def _room(needed: List[int], least: int) -> List[float]:
 
 def _least_peaks(graph: Graph, sizes: Sequence[Timeline]) -> List[int]:
     """At each of `sizes`, the peak of the run that needs least: what the data decides is empty, kernels need nothing for
-    themselves, and branches are not taken. What is dead may not fill the memory up to what only other runs need."""
-    changed = [without(graph, way) for way in other_ways(graph)]
+    themselves, and no branch is taken. What is dead may not fill the memory up to what only other runs need."""
+    changed = [without(graph, way) for way in other_ways(graph)[-1:]]
     if graph.has_bounds:
         changed.append(graph.without_bounds())
     here = sizes[0]
