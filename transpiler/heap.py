@@ -34,8 +34,8 @@ _SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
                  'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
 # What a page costs that is used again after it has been given back: measured on a virtual machine, where it is most.
 _SECONDS_A_PAGE = 2e-6
-_MOST_SHARE = 0.015  # of the time, for giving back and for pages that come again
-_LOOKS_A_SECOND = 100
+_MOST_SHARE = 0.015  # of the processor time, for giving back and for pages that come again
+_LOOKS_A_SECOND = 100  # of processor time
 _SLACK = 8 * 2**20
 
 
@@ -123,7 +123,7 @@ class Keeper:
     """Keeps the heap small between the runs of one program; `before_run` is called ahead of each.
 
     Args:
-        peak_bytes: what the tensors of a run need at once: free memory of that much is used again by the next run.
+        peak_bytes: what the tensors of a run need at once.
     """
 
     def __init__(self, malloc: Malloc, peak_bytes: int) -> None:
@@ -145,7 +145,7 @@ class Keeper:
             self._malloc.set(_FIRST_RUN)
             self._malloc.trim()  # what initializing parameters has left
             return
-        now = time.monotonic()
+        now = time.process_time()
         if now < self._next_look:
             return
         self._next_look = now + 1 / _LOOKS_A_SECOND
@@ -154,7 +154,9 @@ class Keeper:
         self._free_buffers()
         self._malloc.set(_LATER_RUNS)  # or another program's first run would last
         with contextlib.suppress(OSError):  # of /proc
-            most = self._least + self._peak_bytes + self._peak_bytes // 4 + _SLACK
+            # A run may take other places than the last one did: what that has left is then there besides. All that is left for long
+            # is what giving back may not cost.
+            most = self._least + self._peak_bytes // 4 + _SLACK
             if self._runs == 2 or _resident_bytes() > most:
                 self._give_back(now)
 
@@ -163,7 +165,7 @@ class Keeper:
         self._malloc.trim()
         self._least = _resident_bytes()
         pages = max(0, had - self._least) / os.sysconf('SC_PAGE_SIZE')
-        cost = time.monotonic() - now + pages * _SECONDS_A_PAGE
+        cost = time.process_time() - now + pages * _SECONDS_A_PAGE
         self._next_look = now + cost / _MOST_SHARE
 
 
