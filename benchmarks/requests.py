@@ -22,9 +22,10 @@ from benchmarks.apart import apart
 from benchmarks.programs.served import NETWORKS, save, shapes
 from benchmarks.serving import optimize
 from transpiler.serving.files import read_program
-from transpiler.serving.offline import Serving
+from transpiler.serving.apart import CACHE_OF_ONE
+from transpiler.serving.wanted import Serving
 from transpiler.serving.requests import RequestSpec, Served, serve_apart
-from transpiler.serving.settings import CACHE_OF_ONE, serve_settings
+from transpiler.serving.settings import serve_settings
 
 MB = 1e6
 SIZES = 24  # that requests have

@@ -19,8 +19,10 @@ from benchmarks.saving import SERVED, save
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
 from transpiler.serving.files import read_program, write_program
-from transpiler.serving.offline import Serving, optimize_saved
-from transpiler.serving.running import SETTINGS, RunSpec, run_apart
+from transpiler.serving.offline import optimize_saved
+from transpiler.serving.wanted import Serving
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import SETTINGS, run_apart
 
 MB = 1e6
 WIDTH = 250  # where the output is no terminal

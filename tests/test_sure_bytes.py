@@ -19,8 +19,10 @@ from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.request import Request
 from transpiler.serving.files import read_program, write_program
-from transpiler.serving.offline import Optimized, check_budget, optimize_saved
-from transpiler.serving.running import RunSpec, run
+from transpiler.serving.offline import optimize_saved
+from transpiler.serving.wanted import Optimized, check_budget
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import run
 
 _TRAINED = ('tests.passes.test_hand_out:deep_branch', 'tests.measured_programs:loop',
             f'{__name__}:fetched_activation')

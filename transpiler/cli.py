@@ -186,9 +186,8 @@ def optimize(source: str, output: str, force: bool, trace: Optional[str], as_jso
     """Write a program to OUT that computes the same bytes as IN in less memory. IN stays as it is."""
     saved, done = _planned(source, hints)
     with _progress('writing'):
-        from transpiler.serving.files import write_program
-        paths = write_program(output, saved, done.serialized, done.replaced, force,
-                              _traced(trace, done))
+        from transpiler.backends.installed import saved_programs
+        paths = saved_programs().write(output, saved, done, force, _traced(trace, done))
     click.echo(_as_json(done.report) if as_json else str(done.report))
     _note('wrote ' + ', '.join(map(str, paths)))
 
@@ -277,16 +276,15 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
           every_setting: bool, requests: int, as_json: bool) -> None:
     """Run IN and OUT, each in a fresh process; compare all bytes and print the measured peaks."""
     with _progress('running both') as advance:
-        from transpiler.backends.installed import check_serves_files
-        check_serves_files()
-        from transpiler.serving import checking
-        rows = checking.compare(source, target, feed, list(fetch), batch_size, every_setting,
-                                advance, requests)
+        from transpiler.backends.installed import saved_programs
+        rows = saved_programs().compare(source, target, feed, list(fetch), batch_size,
+                                        every_setting, advance, requests)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
         from transpiler.report.text import plain_console
-        plain_console().print(checking.table(rows))
+        from transpiler.serving.rows import table
+        plain_console().print(table(rows))
     different = [row.title for row in rows if not row.equal]
     if different:
         click.echo('error: different bytes: ' + printable('; '.join(different)), err=True)
@@ -320,18 +318,17 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
 def serve_settings(source: str, as_json: bool) -> None:
     """Name what a process that serves MODEL should set on this machine, so that it stays small."""
     with _progress('reading'):
-        from transpiler.backends.installed import check_serves_files
-        check_serves_files()
-        from transpiler.serving import settings
-        from transpiler.serving.files import read_program
-        saved = read_program(source)
+        from transpiler.backends.installed import saved_programs
+        programs = saved_programs()
+        saved = programs.read(source)
         if not saved.for_inference:
             raise SavedFileError(f'{saved.path} has no fetch operator, so no predictor serves it')
-        found = settings.serve_settings(saved)
+        found = programs.settings(saved)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:
-        click.echo(settings.text(found), nl=False)
+        from transpiler.serving.settings import text
+        click.echo(text(found), nl=False)
 
 
 @main.command()
@@ -356,13 +353,12 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
 def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
     with _progress('planning') as told:
-        from transpiler.backends.installed import check_serves_files
-        check_serves_files()
+        from transpiler.backends.installed import saved_programs
+        programs = saved_programs()
         from transpiler.planning import PlanOptions
         from transpiler.request import Request
-        from transpiler.serving.files import read_program
-        from transpiler.serving.offline import Serving, check_budget, optimize_saved
-        saved = read_program(source)
+        from transpiler.serving.wanted import Serving, check_budget
+        saved = programs.read(source)
         if not saved.for_inference and not hints['fetch']:
             raise SavedFileError(
                 f'{saved.path} has no fetch operator: name with --fetch what will be '
@@ -375,7 +371,7 @@ def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
                               max_overhead=hints['max_overhead'],
                               progress=told.say)
         serving = Serving(hints['onednn'], hints['release_inputs'], hints['in_parts'])
-        done = optimize_saved(saved, request, options, serving)
+        done = programs.optimize(saved, request, options, serving)
         check_budget(done.report, hints['budget'])
         return saved, done
 

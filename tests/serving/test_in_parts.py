@@ -24,9 +24,11 @@ from transpiler.serving import probing, row_wise
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program
 from transpiler.serving.in_parts import Chain, run_in_parts
-from transpiler.serving.offline import Serving, optimize_saved
+from transpiler.serving.offline import optimize_saved
+from transpiler.serving.wanted import Serving
 from transpiler.serving.probing import Probe
-from transpiler.serving.running import SETTINGS, RunSpec, run
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import SETTINGS, run
 
 IN_PARTS = Serving(in_parts=True)
 MODELS = ('mobilenet_v2', 'densenet121', 'inception_v3', 'transformer')

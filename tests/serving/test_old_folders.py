@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from tests.serving.programs import contents, refused, save_benchmark, save_old_folder
 from transpiler.cli import main
 from transpiler.serving.files import read_program
-from transpiler.serving.running import SETTINGS, RunSpec, run
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import SETTINGS, run
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from paddle.base.proto import framework_pb2
 
 from tests.serving.programs import refused, training_program
 from transpiler.cli import main
-from transpiler.serving.running import RunSpec, run
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import run
 
 Message = framework_pb2.ProgramDesc
 

@@ -16,9 +16,11 @@ from transpiler.report.data import human
 from transpiler.request import Request
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program, write_program
-from transpiler.serving.offline import Serving, optimize_saved
+from transpiler.serving.offline import optimize_saved
+from transpiler.serving.wanted import Serving
 from transpiler.serving.predictor import fuse
-from transpiler.serving.running import SETTINGS, RunSpec, run
+from transpiler.serving.apart import RunSpec
+from transpiler.serving.running import SETTINGS, run
 
 MODELS = ('resnet50', 'mobilenet_v2', 'densenet121', 'inception_v3', 'transformer', 'lstm', 'demo')
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.programs import small_options
 from benchmarks.saving import SERVED, save
 from benchmarks.serving import WAYS, Peak, Row, measure, optimize, table, worst
-from transpiler.serving.offline import Serving
+from transpiler.serving.wanted import Serving
 
 MB = 10**6
 

@@ -23,11 +23,11 @@ from transpiler.request import Request
 from transpiler.serving import requests as serving_requests
 from transpiler.serving import running
 from transpiler.serving.files import read_program, write_program
-from transpiler.serving.offline import Serving, optimize_saved
+from transpiler.serving.offline import optimize_saved
+from transpiler.serving.wanted import Serving
 from transpiler.serving.requests import RequestSpec, Served, serve_apart
-from transpiler.serving.running import RunResult
-from transpiler.serving.settings import (CACHE_OF_ONE, SWITCHES, Settings, heap_settings,
-                                         serve_settings, text)
+from transpiler.serving.apart import CACHE_OF_ONE, SWITCHES, RunResult
+from transpiler.serving.settings import (Settings, heap_settings, serve_settings, text)
 
 _CHANNELS, _LAYERS, _SHAPES = 192, 4, 12
 _WEIGHTS = _LAYERS * _CHANNELS * _CHANNELS * 9 * 4

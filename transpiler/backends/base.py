@@ -6,7 +6,9 @@ nothing and proves nothing; it says what a graph does not show, and refuses to w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, FrozenSet, Mapping, Optional, Protocol, Tuple
+from pathlib import Path
+from typing import (Any, Callable, ContextManager, FrozenSet, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
@@ -130,6 +132,33 @@ class LiveBackend(Backend, Protocol):
 
     def keep(self, target: Any, keeper: Any) -> bool:
         """Whether `keeper.before_run()` is called ahead of each run of `target` from now on."""
+        ...
+
+
+class SavedPrograms(Protocol):
+    """Programs in files, of the Paddle that is installed; what is wanted of them and made of them is `serving.wanted`'s."""
+
+    def read(self, given: str) -> Any:
+        """The program that a user names: it has `path`, `files`, and says whether it is `for_inference`."""
+        ...
+
+    def optimize(self, saved: Any, request: Any, options: Any, serving: Any) -> Any:
+        """What becomes of it, and the report."""
+        ...
+
+    def write(self, out: str, saved: Any, done: Any, force: bool,
+              others: Mapping[str, bytes]) -> Sequence[Path]:
+        """Writes it and `others`, by path: all or none. Gives the paths."""
+        ...
+
+    def compare(self, source: str, target: str, feed: Optional[str], fetch: Sequence[str],
+                batch_size: int, every_setting: bool, advance: Callable[[float], None],
+                requests: int) -> Sequence[Any]:
+        """Rows of what running both has shown."""
+        ...
+
+    def settings(self, saved: Any) -> Any:
+        """What a process that serves it should set."""
         ...
 
 

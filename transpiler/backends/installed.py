@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict
 
-from transpiler.backends.base import LiveBackend, Planner, Watching
+from transpiler.backends.base import LiveBackend, Planner, SavedPrograms, Watching
 from transpiler.errors import InvalidProgramError, UnsupportedPaddleError
 
 _BACK_ENDS = {
@@ -16,6 +16,7 @@ _BACK_ENDS = {
     '3': 'transpiler.backends.paddle3.programs'
 }
 _LAYERS = {'2': 'transpiler.backends.paddle2.layers', '3': 'transpiler.backends.paddle3.layers'}
+_SAVED = {'2': 'transpiler.serving.programs', '3': 'transpiler.serving.pir.programs'}
 _INSTALL = "install paddlepaddle==2.6.2, or one of 3.0 to 3.3: pip install -e '.[cpu]' or '.[cpu3]'"
 
 
@@ -81,13 +82,18 @@ def workers() -> Any:
     return importlib.import_module('transpiler.backends.workers').workers()
 
 
-def check_serves_files() -> None:
-    """Raises UnsupportedPaddleError where saved programs cannot be read."""
+def saved_programs() -> SavedPrograms:
+    """What takes saved programs.
+
+    Raises:
+        UnsupportedPaddleError: the installed Paddle is missing, or is one that nobody knows.
+    """
     version = paddle_version()
-    if version.split('.')[0] != '2':
+    if version.split('.')[0] not in _SAVED:
         raise UnsupportedPaddleError(
-            f'saved programs are planned with paddlepaddle 2.6.2; {version} is installed, on which '
-            'memory_optimize takes programs that are built, and no files')
+            f'paddlepaddle {version} is installed, whose saved programs nobody knows: {_INSTALL}')
+    found: SavedPrograms = importlib.import_module(_SAVED[version.split('.')[0]]).Saved()
+    return found
 
 
 def _check_kind(program: Any, version: str) -> None:

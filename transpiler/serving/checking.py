@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
-from zipfile import BadZipFile
 
 import numpy as np
-from rich.table import Table
 
 from transpiler.backends.paddle2.importer import declared, import_program, parse
-from transpiler.errors import InvalidArgumentError, SavedFileError
-from transpiler.report.data import human
-from transpiler.report.text import add_row, plain_table
+from transpiler.errors import InvalidArgumentError
 from transpiler.request import Request, check_names
+from transpiler.serving.apart import RunSpec
 from transpiler.serving.files import SavedProgram, check_fetched, read_program
 from transpiler.serving.requests import RequestSpec, serve_apart
-from transpiler.serving.running import SETTINGS, RunResult, RunSpec, make_feed, read_state, run_apart
+from transpiler.serving.rows import Row, read_npz
+from transpiler.serving.running import SETTINGS, make_feed, read_state, run_apart
 from transpiler.serving.settings import serve_settings
 from transpiler.serving.trial import try_import
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run of one program; `equal`: it gave the bytes of the first row.
-
-    `growth_bytes`: what another process grew by that served it request after request, if that was asked for.
-    """
-
-    title: str
-    result: RunResult
-    equal: bool
-    growth_bytes: Optional[int] = None
-
-    def to_dict(self) -> Dict[str, Any]:
-        return {
-            'run': self.title,
-            'equal': self.equal,
-            'resting_bytes': self.result.resting_bytes,
-            'peak_bytes': self.result.peak_bytes,
-            'held_bytes': self.result.held_bytes,
-            **({} if self.growth_bytes is None else {
-                   'growth_bytes': self.growth_bytes
-               })
-        }
 
 
 @dataclass(frozen=True)
@@ -138,7 +110,7 @@ def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
     if feed is None:
         sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}
         return make_feed(saved, sorted(shapes), sizes)
-    given = _read_npz(feed)
+    given = read_npz(feed)
     missing = sorted(set(shapes) - set(given))
     if missing:
         raise InvalidArgumentError(f'{feed} has no array for input {missing[0]!r}')
@@ -147,28 +119,3 @@ def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
 
 def _is_input(value: Any, saved: SavedProgram) -> bool:
     return value.region == 0 and (value.name in saved.feeds if saved.feeds else value.fed)
-
-
-def _read_npz(path: str) -> Dict[str, np.ndarray]:
-    try:
-        with np.load(path) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile,
-            zlib.error) as error:
-        raise SavedFileError(f'cannot read {path}: no .npz file of arrays') from error
-
-
-def table(rows: List[Row]) -> Table:
-    """Measured peaks side by side, and what the processes grew by where that was asked for."""
-    result = plain_table('Measured in fresh processes, above resting')
-    served = all(row.growth_bytes is not None for row in rows)
-    for column in ('run', 'first run', 'later runs', 'held between', 'resting',
-                   *(('process',) if served else ()), 'bytes'):
-        result.add_column(column)
-    for row in rows:
-        peaks = row.result.peak_bytes
-        add_row(result, row.title, human(peaks[0]), human(max(peaks[1:])),
-                human(row.result.held_bytes), human(row.result.resting_bytes),
-                *((human(row.growth_bytes or 0),) if served else ()),
-                'equal' if row.equal else 'DIFFERENT')
-    return result

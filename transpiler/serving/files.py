@@ -19,7 +19,7 @@ from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFi
 from transpiler.serving.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                         old_parameters, parameter_files, possible_companions)
 from transpiler.serving.outputs import check_free, check_text, each_alone, place
-from transpiler.serving.parameters import check_parameter_files, check_parameters
+from transpiler.serving.parameters import check_parameter_files, check_parameters, parameters_of
 from transpiler.serving.writing import (Contents, Together, finish_interrupted, was_interrupted,
                                         write_all)
 
@@ -235,9 +235,9 @@ def _with_old_parameters(saved: SavedProgram) -> SavedProgram:
 def _check_parameters(saved: SavedProgram) -> None:
     wanted = saved.parameters
     if saved.separate:
-        check_parameter_files(saved.separate, wanted)
+        check_parameter_files(saved.separate, parameters_of(wanted))
     elif PARAMETERS in saved.companions:
-        check_parameters(saved.companions[PARAMETERS], wanted)
+        check_parameters(saved.companions[PARAMETERS], parameters_of(wanted))
     elif wanted:
         raise SavedFileError(f'{saved.path}: its {len(wanted)} parameters are missing '
                              f'(no file of all of them next to it)')

@@ -2,6 +2,7 @@
 
 2.x: NAME.pdmodel with NAME.pdiparams next to it. 1.x: a folder with `__model__`, and either one file of all parameters
 under any name, or a file for each, named as the parameter. Some released 1.x models call the two `model` and `params`.
+3.x: NAME.json with NAME.pdiparams next to it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from transpiler.errors import SavedFileError
+from transpiler.errors import InvalidProgramError, SavedFileError
 
 MODEL = '.pdmodel'
+JSON = '.json'
 PARAMETERS = '.pdiparams'
 # Files that Paddle saves next to a program and that stay as they are.
 _COMPANIONS = (PARAMETERS, '.pdiparams.info', '.pdparams', '.pdopt')
@@ -26,6 +28,7 @@ def find_program(given: Path) -> Path:
         if candidate.is_file():
             return candidate
     if not given.is_dir():
+        _refuse(Path(str(given) + JSON), 'a JSON program of Paddle 3; this Paddle runs .pdmodel')
         raise SavedFileError(f'no such program: {given}')
     if is_old(given / _RELEASED[0]):
         return given / _RELEASED[0]
@@ -35,6 +38,31 @@ def find_program(given: Path) -> Path:
     several = f'{len(found)} {MODEL} files' if found else f'no {MODEL} file'
     raise SavedFileError(f'{given} is a directory without {_OLD_MODEL} and with {several}; '
                          f'name the {MODEL} file')
+
+
+def find_json(given: Path, version: str) -> Path:
+    """The same for programs of Paddle 3, of which `version` is installed."""
+    older = f'a program of Paddle 2; paddlepaddle {version} is installed, which saves .json. Install paddlepaddle 2.6.2 for it'
+    for candidate in (given, Path(str(given) + JSON)):
+        if candidate.is_file():
+            if candidate.suffix == MODEL or candidate.name == _OLD_MODEL:
+                _refuse(candidate, older)
+            return candidate
+    for candidate in (Path(str(given) + MODEL), given / _OLD_MODEL):
+        _refuse(candidate, older)
+    if not given.is_dir():
+        raise SavedFileError(f'no such program: {given}')
+    found = sorted(p for p in given.iterdir() if p.suffix == JSON and p.is_file())
+    if len(found) == 1:
+        return found[0]
+    several = f'{len(found)} {JSON} files' if found else f'no {JSON} file'
+    raise SavedFileError(f'{given} is a directory with {several}; name the {JSON} file')
+
+
+def _refuse(path: Path, why: str) -> None:
+    """Raises InvalidProgramError if `path` is there."""
+    if path.is_file():
+        raise InvalidProgramError(f'{path}: {why}')
 
 
 def is_old(path: Path) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
-from typing import Dict, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Dict, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -18,7 +18,6 @@ from transpiler.ir import RELEASE, Graph, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
 from transpiler.planning import Plan, PlanOptions
-from transpiler.report import MemoryReport
 from transpiler.report.builder import build_report
 from transpiler.report.data import human
 from transpiler.request import Request, check_names
@@ -32,34 +31,11 @@ from transpiler.serving.predictor import FusedProgram, fuse
 from transpiler.serving.probing import Probe
 from transpiler.serving.splitting import split
 from transpiler.serving.trial import try_import
-from transpiler.serving.writing import Contents
+from transpiler.serving.wanted import Optimized, Serving
 
 _KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
                 '--release-inputs needs {} less.')
 _ALREADY = 'The program was written by an earlier optimize; it is unchanged.'
-
-
-@dataclass(frozen=True)
-class Serving:
-    """How the predictor will be used. `release_inputs`: they are set before every run, so none needs to be kept.
-
-    `in_parts`: operators may run once for each part of the batch, where this machine gives the same bytes for it.
-    """
-
-    onednn: bool = True
-    release_inputs: bool = False
-    in_parts: bool = False
-
-
-@dataclass(frozen=True)
-class Optimized:
-    """A new program, the parameter files that it needs in place of the old ones, and the story."""
-
-    serialized: bytes
-    plan: Plan
-    dims: Dict[str, int]
-    report: MemoryReport
-    replaced: Dict[str, Contents] = field(default_factory=dict)
 
 
 def optimize_saved(saved: SavedProgram,
@@ -78,15 +54,6 @@ def optimize_saved(saved: SavedProgram,
     if runtime == 'predictor':
         return _for_predictor(saved, request, serving)
     return _for_executor(saved, request, options)
-
-
-def check_budget(report: MemoryReport, budget: Optional[int]) -> None:
-    """Raises MemoryBudgetError if parameters and what a run may need together are more than `budget` bytes."""
-    needed = report.resting_bytes + report.sure_bytes
-    if budget is not None and needed > budget:
-        raise MemoryBudgetError(
-            f'no plan fits into {human(budget)}: the best needs {human(needed)} '
-            f'({human(report.resting_bytes)} of it parameters and state)')
 
 
 def _runtime(saved: SavedProgram, given: str) -> str:

@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from pathlib import Path
-from typing import BinaryIO, Iterable, Sequence
+from typing import BinaryIO, Iterable, NamedTuple, Sequence
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -21,16 +21,31 @@ _MOST_LEVELS = 64
 _LONGEST_DESC = 1 << 16
 
 
-def check_parameters(path: Path, variables: Iterable[framework_pb2.VarDesc]) -> None:
-    """Raises SavedFileError unless `path` holds exactly `variables`, by shape and type, to the last byte.
+class Parameter(NamedTuple):
+    """What a program says of one; `data_type` is a number of `VarType`, a dim of -1 is any."""
+
+    name: str
+    data_type: int
+    dims: Sequence[int]
+
+
+def parameters_of(variables: Iterable[framework_pb2.VarDesc]) -> Iterable[Parameter]:
+    """As a program of Paddle 2 declares them."""
+    for variable in variables:
+        tensor = variable.type.lod_tensor.tensor
+        yield Parameter(variable.name, tensor.data_type, tensor.dims)
+
+
+def check_parameters(path: Path, parameters: Iterable[Parameter]) -> None:
+    """Raises SavedFileError unless `path` holds exactly `parameters`, by shape and type, to the last byte.
 
     Only the headers are read.
     """
     try:
         with open(path, 'rb') as stream:
             end = os.fstat(stream.fileno()).st_size
-            for variable in sorted(variables, key=lambda v: v.name):
-                _check_tensor(stream, variable, path, end)
+            for parameter in sorted(parameters):
+                _check_tensor(stream, parameter, path, end)
             if stream.tell() != end:
                 raise SavedFileError(f'{path}: {end - stream.tell()} bytes too many; not the '
                                      'parameters of this program')
@@ -40,16 +55,15 @@ def check_parameters(path: Path, variables: Iterable[framework_pb2.VarDesc]) -> 
         raise SavedFileError(f'{path}: damaged or cut off ({error})') from error
 
 
-def check_parameter_files(paths: Iterable[Path],
-                          variables: Iterable[framework_pb2.VarDesc]) -> None:
-    """The same for files of one variable each, in the order of their names."""
-    for path, variable in zip(paths, sorted(variables, key=lambda v: v.name)):
-        check_parameters(path, [variable])
+def check_parameter_files(paths: Iterable[Path], parameters: Iterable[Parameter]) -> None:
+    """The same for files of one parameter each, in the order of their names."""
+    for path, parameter in zip(paths, sorted(parameters)):
+        check_parameters(path, [parameter])
 
 
-def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path, end: int) -> None:
+def _check_tensor(stream: BinaryIO, wanted: Parameter, path: Path, end: int) -> None:
     """LoD version, LoD, tensor version, description, data: what Paddle's SerializeToStream writes."""
-    name = variable.name
+    name = wanted.name
     _unpack(stream, '<I')
     levels = _unpack(stream, '<Q')
     if levels > _MOST_LEVELS:
@@ -61,7 +75,6 @@ def _check_tensor(stream: BinaryIO, variable: framework_pb2.VarDesc, path: Path,
     if not 0 <= length <= _LONGEST_DESC:
         raise SavedFileError(f'{path}: damaged at parameter {name!r}')
     found = framework_pb2.VarType.TensorDesc.FromString(stream.read(length))
-    wanted = variable.type.lod_tensor.tensor
     if found.data_type != wanted.data_type or not fits(found.dims, wanted.dims):
         raise SavedFileError(f'{path}: has {list(found.dims)} where parameter {name!r} is '
                              f'{list(wanted.dims)}; not the parameters of this program')

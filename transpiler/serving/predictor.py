@@ -13,7 +13,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.paddle2.importer import import_message, parse
 from transpiler.errors import InvalidProgramError
 from transpiler.serving.files import SavedProgram
-from transpiler.serving.trial import in_a_fork
+from transpiler.serving.forks import in_a_fork
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.ir import ValueKind
+from transpiler.serving.apart import answer_apart, digest
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.in_parts import Chain, key_of, run_in_parts
 from transpiler.serving.layouts import MODEL, PARAMETERS
 from transpiler.serving.predictor import FusedProgram
-from transpiler.serving.running import answer_apart, digest, make_feed
+from transpiler.serving.running import make_feed
 
 _DRAWS = 3
 

@@ -18,8 +18,9 @@ from typing import Dict, List, Mapping, Tuple
 import numpy as np
 from paddle.base import core
 
+from transpiler.serving.apart import answer_apart, digest
 from transpiler.serving.files import read_program
-from transpiler.serving.running import answer_apart, digest, predictor_of
+from transpiler.serving.running import predictor_of
 
 
 @dataclass(frozen=True)

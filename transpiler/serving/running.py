@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
-import tempfile
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -23,10 +20,10 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.serving.apart import SWITCHES, Peaks, RunResult, RunSpec, answer_apart, digest
 from transpiler.serving.files import SavedProgram, read_program
 from transpiler.serving.parameters import fits
 from transpiler.serving.pickled_arrays import read_arrays
-from transpiler.serving.settings import SWITCHES
 
 # Ways of running a predictor, by what is set on its Config. `default` sets nothing.
 SETTINGS: Tuple[Tuple[str, ...],
@@ -35,34 +32,6 @@ SETTINGS: Tuple[Tuple[str, ...],
                         ('no_ir', 'new_executor'), ('no_onednn', 'new_executor'), ('memory_optim',
                                                                                    'new_executor'),
                         ('no_ir', 'no_onednn'), ('no_ir', 'no_onednn', 'memory_optim'))
-_FLOAT_BYTES = 4
-_ROOT = Path(__file__).resolve().parents[2]  # the folder that has the package
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """What to run: a program, an .npz of inputs, names to fetch, predictor settings, number of runs."""
-
-    program: str
-    feed: str
-    fetch: List[str] = field(default_factory=list)
-    settings: List[str] = field(default_factory=list)
-    runs: int = 3
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """Peaks are bytes above `resting_bytes`, one a run; `digests` of all that was fetched, one a run."""
-
-    resting_bytes: int
-    peak_bytes: List[int]
-    held_bytes: int
-    digests: List[str]
-    state: str
-
-    @property
-    def results(self) -> Tuple[List[str], str]:
-        return self.digests, self.state
 
 
 def run_apart(spec: RunSpec, environment: Mapping[str, str] = MappingProxyType({})) -> RunResult:
@@ -72,75 +41,6 @@ def run_apart(spec: RunSpec, environment: Mapping[str, str] = MappingProxyType({
         **answer_apart('transpiler.serving.running', question, spec.program, environment))
 
 
-def answer_apart(module: str,
-                 question: Dict[str, Any],
-                 program: str,
-                 environment: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """What `module` prints as JSON when it is run in a fresh process, of one thread, that is given `question`.
-
-    `environment` is added to its own. Its folder is an empty one: `-m` takes modules from there first, and the folder of a model may hold anything.
-
-    Raises:
-        InvalidProgramError: it fails; `program` is what it was to run.
-    """
-    given = os.environ.get('PYTHONPATH', '').split(os.pathsep)
-    found = [str(_ROOT), *(os.path.abspath(p) for p in given if p)]
-    variables = {
-        **os.environ, 'OMP_NUM_THREADS': '1',
-        'GLOG_minloglevel': '3',
-        'PYTHONPATH': os.pathsep.join(found),
-        **environment
-    }
-    with tempfile.TemporaryDirectory() as empty:
-        done = subprocess.run([sys.executable, '-m', module],
-                              input=json.dumps(question),
-                              stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE,
-                              universal_newlines=True,
-                              cwd=empty,
-                              env=variables,
-                              check=False)
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if 'Error' in line]
-        reason = lines[-1] if lines else f'the process ended with {done.returncode}'
-        raise InvalidProgramError(f'{program} does not run: {reason}')
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-class _Peaks:
-    """The peak of each run, although Paddle's counter only rises: untouched memory fills the gap to it first."""
-
-    def __init__(self) -> None:
-        self.resting = _current()
-        self.seen: List[int] = []
-        self._ballast: List[Any] = []
-
-    def around(self, run: Callable[[], List[np.ndarray]]) -> List[np.ndarray]:
-        gap = (_peak() - _current()) // _FLOAT_BYTES
-        if gap > 0:
-            tensor = core.LoDTensor()
-            tensor._set_dims([gap])
-            tensor._alloc_float(core.CPUPlace())
-            self._ballast.append(tensor)
-        outputs = run()
-        self.seen.append(_peak() - self._filled() - self.resting)
-        return outputs
-
-    def held(self) -> int:
-        return _current() - self._filled() - self.resting
-
-    def _filled(self) -> int:
-        return sum(_FLOAT_BYTES * int(np.prod(t.shape())) for t in self._ballast)
-
-
-def _current() -> int:
-    return core.host_memory_stat_current_value('Allocated', 0)
-
-
-def _peak() -> int:
-    return core.host_memory_stat_peak_value('Allocated', 0)
-
-
 def run(spec: RunSpec) -> RunResult:
     """Runs `spec` in this process."""
     saved = read_program(spec.program)
@@ -148,7 +48,7 @@ def run(spec: RunSpec) -> RunResult:
         feed = {name: arrays[name] for name in arrays.files}
     start = _predictor if saved.for_inference else _executor
     step, state = start(saved, spec, feed)
-    peaks = _Peaks()
+    peaks = Peaks()
     digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
     return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
 
@@ -265,15 +165,6 @@ def _numpy_type(data_type: int) -> Any:
         'FP16': 'float16',
         'BF16': 'uint16'
     }.get(name, name.lower())
-
-
-def digest(arrays: List[np.ndarray]) -> str:
-    """The same for the same bytes, types and shapes."""
-    total = hashlib.sha256()
-    for array in arrays:
-        total.update(f'{array.dtype} {array.shape}\n'.encode())
-        total.update(np.ascontiguousarray(array).tobytes())
-    return total.hexdigest()[:16]
 
 
 if __name__ == '__main__':

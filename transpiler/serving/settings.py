@@ -10,22 +10,12 @@ import platform
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.plain import printable
+from transpiler.serving.apart import CACHE_OF_ONE
 from transpiler.serving.files import SavedProgram
-
-CACHE_OF_ONE = 'cache_of_one'
-# What `predictor settings` of that name do to a paddle.inference.Config.
-SWITCHES: Mapping[str, Callable[[Any], None]] = MappingProxyType({
-    'no_ir': lambda config: config.switch_ir_optim(False),
-    'no_onednn': lambda config: config.disable_mkldnn(),
-    'memory_optim': lambda config: config.enable_memory_optim(),
-    'new_executor': lambda config: config.enable_new_executor(),
-    CACHE_OF_ONE: lambda config: config.set_mkldnn_cache_capacity(1),
-})
 
 # A tensor of more bytes is a mapping of its own, which goes back to the system when the tensor is freed.
 _OWN_MAPPING = 2**20

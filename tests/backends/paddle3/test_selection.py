@@ -144,16 +144,14 @@ def test_a_pir_program_under_paddle_2_is_refused(monkeypatch: Any) -> None:
         live_programs(small().main)
 
 
-@pytest.mark.parametrize(
-    'command', [['report', 'model'], ['check', 'a', 'b'], ['optimize', 'model', '-o', 'x']])
-def test_saved_programs_are_refused_in_one_line(command: Any) -> None:
-    done = subprocess.run([sys.executable, '-m', 'transpiler', *command],
+def test_the_command_line_says_one_line() -> None:
+    done = subprocess.run([sys.executable, '-m', 'transpiler', 'report', 'nowhere'],
                           capture_output=True,
                           text=True,
                           check=False)
     assert done.returncode == 1 and done.stdout == ''
     said_last = done.stderr.splitlines()[-1]  # behind what Paddle says of the machine
-    assert said_last.startswith('error: saved programs are planned with paddlepaddle 2.6.2')
+    assert said_last == 'error: no such program: nowhere'
     assert done.stderr.count('error') == 1
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Tuple
 
-from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle3.importer import ImportedProgram
+from transpiler.backends.paddle3.marks import without_mark
 from transpiler.errors import VerificationError
 
-# Who made an op; and what says that the program was written.
-_OF_MAKING = frozenset({'op_callstack', OPTIMIZED})
+# Who made an op.
+_OF_MAKING = frozenset({'op_callstack'})
 
 
 def check_frame(before: ImportedProgram, after: ImportedProgram, origins: Mapping[int, int],
@@ -39,7 +39,8 @@ def _looks(op: Any) -> Tuple[Any, ...]:
 
 
 def _attributes(op: Any) -> Dict[str, str]:
-    return {name: repr(value) for name, value in op.attrs().items() if name not in _OF_MAKING}
+    given = without_mark(op.attrs())
+    return {name: repr(value) for name, value in given.items() if name not in _OF_MAKING}
 
 
 def _type(value: Any) -> Tuple[Any, ...]:

@@ -1,0 +1,78 @@
+"""Paddle ends the whole process on some programs that are damaged: so a file is first tried in a fork of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import json
+import os
+import resource
+import signal
+from typing import Callable
+
+from transpiler import errors
+from transpiler.errors import InvalidProgramError, TranspilerError
+
+_LONGEST = 200
+
+
+def in_a_fork(work: Callable[[], None], program: str) -> None:
+    """Runs `work`, whose results are files, if any, in a fork. What Paddle prints when it ends is not shown.
+
+    Raises:
+        TranspilerError: `work` raised it.
+        InvalidProgramError: `work` raised another error, or ended the process; `program` is what it was done to.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _work_and_exit(work, writing, program)
+    os.close(writing)
+    with os.fdopen(reading, 'rb') as stream:
+        answer = stream.read()
+    _, status = os.waitpid(child, 0)
+    if not answer:
+        how = 'ends'
+        if os.WIFSIGNALED(status):
+            how = f'ends with {signal.Signals(os.WTERMSIG(status)).name}'
+        raise InvalidProgramError(f'{program}: damaged: Paddle {how} when it reads the program')
+    said = json.loads(answer.decode())
+    if said:
+        raise getattr(errors, said['kind'])(said['message'])
+
+
+def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None:
+    """Never returns; an error goes through the pipe."""
+    said = {}
+    try:
+        _be_quiet()
+        work()
+    except TranspilerError as error:
+        said = {'kind': type(error).__name__, 'message': str(error)}
+    except RecursionError:
+        said = {
+            'kind': InvalidProgramError.__name__,
+            'message': f'{program}: its blocks are nested too deep to be planned'
+        }
+    except BaseException as error:  # whatever it is, the parent tells it
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = f'{type(error).__name__}: {(lines or [""])[0][:_LONGEST]}'
+        said = {
+            'kind': InvalidProgramError.__name__,
+            'message': f'{program}: damaged: reading it fails with {reason}'
+        }
+    finally:
+        with contextlib.suppress(OSError):
+            os.write(writing, json.dumps(said).encode())
+        os._exit(0)
+
+
+def _be_quiet() -> None:
+    faulthandler.disable()
+    gc.disable()  # what it would free may have threads, which a fork has not
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)

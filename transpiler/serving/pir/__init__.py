@@ -1,0 +1,1 @@
+"""Saved programs of Paddle 3: `.json` with `.pdiparams`."""

@@ -1,0 +1,225 @@
+"""Programs of Paddle 3 in files: `.json`, and `.pdiparams` next to it.
+
+An order of ops is all that is written anew: parameters are copied, as their file has them in the order of their names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
+
+import paddle
+from paddle.base import core
+from paddle.base.proto import framework_pb2
+
+from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.naming import declared_name
+from transpiler.backends.paddle3.tensors import dtype_of
+from transpiler.backends.settings import static_mode
+from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
+from transpiler.serving.forks import in_a_fork
+from transpiler.serving.layouts import JSON, MODEL, PARAMETERS, find_json
+from transpiler.serving.outputs import check_free, check_text, each_alone, place
+from transpiler.serving.parameters import Parameter, check_parameters
+from transpiler.serving.writing import Together, finish_interrupted, was_interrupted, write_all
+
+_LARGEST = 2**31 - 1
+_INPUTS, _PARAMETER, _FETCH = ('pd_op.data', 'pd_op.feed'), 'builtin.parameter', 'pd_op.fetch'
+_MAGIC = 'pir'
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A program as found. `companions` are the files of its parameters, by suffix; `trainable` is a word of its header."""
+
+    path: Path
+    serialized: bytes
+    program: Any
+    trainable: bool = True
+    companions: Dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def location(self) -> Tuple[str, str]:
+        """What Paddle Inference is told to load."""
+        return str(self.path), str(self.companions.get(PARAMETERS, ''))
+
+    @property
+    def files(self) -> List[Path]:
+        """All that it was read from."""
+        return [self.path, *self.companions.values()]
+
+    @property
+    def for_inference(self) -> bool:
+        """Whether a predictor can load it: it says itself what is fetched."""
+        return bool(self.fetches)
+
+    @property
+    def inputs(self) -> Dict[str, Any]:
+        """What it is fed, by name."""
+        return {
+            declared_name(op): op.result(0)
+            for op in self._ops(_INPUTS)
+            if not op.result(0).persistable
+        }
+
+    @property
+    def fetches(self) -> FrozenSet[str]:
+        """What an inference program fetches, and nothing else."""
+        return frozenset(op.attrs()['name'] for op in self._ops((_FETCH,)))
+
+    @property
+    def parameters(self) -> List[Parameter]:
+        """As declared."""
+        return [
+            Parameter(declared_name(op), _type_number(op.result(0)),
+                      op.result(0).shape) for op in self._ops((_PARAMETER,))
+        ]
+
+    def _ops(self, names: Tuple[str, ...]) -> Iterable[Any]:
+        return (op for op in self.program.global_block().ops if op.name() in names)
+
+
+def _type_number(value: Any) -> int:
+    number: int = framework_pb2.VarType.Type.Value(dtype_of(value))
+    return number
+
+
+def read_model(given: str) -> SavedModel:
+    """The program that `given` names: a file, or a path without `.json`, or a folder that has one.
+
+    Raises:
+        SavedFileError: no such file, no permission, missing or damaged parameters.
+        InvalidProgramError: the file is no program that the installed Paddle can run.
+    """
+    path = _found(Path(given))
+    serialized = _read(path)
+    trainable = _header(path, serialized)
+    in_a_fork(lambda: _try(serialized), str(path))
+    beside = path.with_suffix(PARAMETERS)
+    saved = SavedModel(path, serialized, load(serialized), trainable,
+                       {PARAMETERS: beside} if beside.is_file() else {})
+    if saved.for_inference:
+        _check_parameters(saved)
+    return saved
+
+
+def load(serialized: bytes) -> Any:
+    """The program; whatever Paddle throws if it is none."""
+    program = paddle.static.Program()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'program.json'
+        path.write_bytes(serialized)
+        core.deserialize_pir_program(str(path), program)
+    return program
+
+
+def dump(program: Any, trainable: bool) -> bytes:
+    """As `paddle.static.save_inference_model` writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'program.json'
+        core.serialize_pir_program(program, str(path), True, False, trainable)
+        return path.read_bytes()
+
+
+def write_model(out: str,
+                saved: SavedModel,
+                serialized: bytes,
+                force: bool,
+                others: Mapping[str, bytes] = MappingProxyType({})) -> List[Path]:
+    """Writes a program with the parameters of `saved` next to it, all or nothing; returns the paths, the program's first.
+
+    `others`: files, by path, that are written with it or not at all.
+
+    Raises:
+        SavedFileError: a target exists, is the input, or cannot be written.
+    """
+    if out.endswith(('/', os.sep)) or Path(out).is_dir():
+        raise SavedFileError(f'{out} is a directory; name the file to write')
+    target = Path(out if out.endswith(JSON) else out + JSON)
+    own = {target.with_suffix(s).name: path for s, path in saved.companions.items()}
+    contents = {**own, target.name: serialized}
+    finish_interrupted(target.parent)
+    paths = [target.parent / name for name in contents]
+    check_free([*map(Path, others), *paths], saved.files, force)
+    _check_alone(target, others)
+    write_all([*each_alone(others.items()), Together(target.parent, contents)], saved.files)
+    return paths[::-1]
+
+
+def check_fetched(saved: SavedModel, names: Iterable[str]) -> None:
+    """Raises InvalidArgumentError for a name that an inference program does not fetch by itself."""
+    for name in sorted(set(names) - saved.fetches):
+        raise InvalidArgumentError(f'{saved.path} fetches {", ".join(sorted(saved.fetches))} and '
+                                   f'nothing else: save it with {name!r} among its fetch variables')
+
+
+def _check_alone(target: Path, others: Iterable[str]) -> None:
+    """Raises SavedFileError where another program has the parameters that would be replaced, or a file would be taken for them."""
+    if target.with_suffix(MODEL).exists():
+        raise SavedFileError(f'{target.with_suffix(MODEL)} is there, and has the parameters that '
+                             f'{target} would have; name another file')
+    own = {place(target), place(target.with_suffix(PARAMETERS))}
+    for path in map(Path, others):
+        if place(path) in own:
+            raise SavedFileError(f'{path} would be read as part of {target}; name another file')
+
+
+def _found(given: Path) -> Path:
+    check_text(given)
+    for path in (given, Path(str(given) + JSON)):
+        if was_interrupted(path):
+            raise SavedFileError(f'{path} was being replaced by a call that was killed; the next '
+                                 f'one that writes to {path.parent} completes it')
+    path = find_json(given, paddle.__version__)
+    check_text(path)
+    return path
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(path, 'rb') as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > _LARGEST:
+                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
+            if stream.read(1) not in (b'{', b''):
+                program = path.with_suffix(JSON)
+                meant = program.is_file() and program != path
+                raise InvalidProgramError(f'{path}: not a JSON program of Paddle 3' +
+                                          (f'. Did you mean {program}?' if meant else ''))
+            stream.seek(0)
+            return stream.read()
+    except OSError as error:
+        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
+
+
+def _header(path: Path, serialized: bytes) -> bool:
+    """Raises InvalidProgramError unless it is JSON that says that it is a program; gives `trainable`."""
+    if not serialized:
+        raise InvalidProgramError(f'{path}: the file is empty')
+    try:
+        contents = json.loads(serialized)
+    except (ValueError, RecursionError) as error:
+        raise InvalidProgramError(f'{path}: damaged: no JSON ({error})') from error
+    header = contents.get('base_code')
+    if not isinstance(header, dict) or header.get('magic') != _MAGIC:
+        raise InvalidProgramError(f'{path}: JSON, but not a program of Paddle 3')
+    return bool(header.get('trainable', True))
+
+
+def _try(serialized: bytes) -> None:
+    with static_mode():
+        import_program(load(serialized))
+
+
+def _check_parameters(saved: SavedModel) -> None:
+    if PARAMETERS in saved.companions:
+        check_parameters(saved.companions[PARAMETERS], saved.parameters)
+    elif saved.parameters:
+        raise SavedFileError(
+            f'{saved.path}: its {len(saved.parameters)} parameters are missing (no '
+            f'{saved.path.with_suffix(PARAMETERS).name} next to it)')
