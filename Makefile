@@ -6,6 +6,10 @@ BUILD := cpu
 EXTRAS = $(BUILD),demo,test
 BIN := $(VENV)/bin
 
+# Versions of Paddle 3 that `make test-all` tests besides the one of the extra `cpu3`.
+OLDER_PADDLE3 := 3.0.0 3.2.2
+OLDER =
+
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
@@ -25,7 +29,7 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
 
-.PHONY: install release docs demo test test-more test-core test-paddle3 test-gpu-build format clean
+.PHONY: install release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
@@ -55,6 +59,15 @@ test-paddle3:
 	# One process: Paddle 3's collector, a thread that nothing there releases for, finds the other core free.
 	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv3/bin/python -m pytest -n 1 tests/backends/paddle3 tests/backends/test_base.py
 
+# `make test`, and the back end of Paddle 3 on the oldest and another version that it is for, each in an environment of its own.
+test-all: test
+	$(foreach version,$(OLDER_PADDLE3),$(MAKE) test-paddle3-older OLDER=$(version) &&) true
+
+test-paddle3-older:
+	$(MAKE) install VENV=.venv$(OLDER) EXTRAS=core
+	.venv$(OLDER)/bin/python -m pip install --quiet setuptools paddlepaddle==$(OLDER)
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv$(OLDER)/bin/python -m pytest -n 1 tests/backends/paddle3
+
 # In an environment without Paddle: the graph, its passes and plans, the verifier and the solvers; what needs a program is skipped.
 test-core:
 	$(MAKE) install VENV=.venv-core EXTRAS=core
@@ -68,4 +81,4 @@ format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf dist site .venv-release .venv .venv3 .venv-core .venv-gpu build *.egg-info
+	rm -rf dist site .venv-release .venv .venv3 $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info

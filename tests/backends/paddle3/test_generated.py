@@ -6,7 +6,7 @@ import pytest
 from tests.backends.paddle3.generated import generated
 from tests.backends.paddle3.running import assert_same, in_order, optimized, run
 
-SEEDS, PARTS, STEPS = 120, 8, 3
+SEEDS, PARTS, STEPS = 240, 8, 3
 MODES = ('auto', 'max', 'cheap', False)
 
 

@@ -1,16 +1,20 @@
 """Random programs with loops and branches: whatever is done to them, they give the bytes that they gave."""
 from __future__ import annotations
 
+import pytest
+
 from tests.backends.paddle3.generated_blocks import generated
 from tests.backends.paddle3.running import assert_same, in_order, optimized, run
 
-SEEDS, STEPS = (1, 5, 12, 20, 22, 25), 3
+# Paddle 3.3 cannot build or run four of these, untouched.
+SEEDS, STEPS, PARTS = [seed for seed in range(64) if seed not in (0, 15, 47, 54)], 3, 4
 MODES = ('auto', 'max', False)
 
 
-def test_generated_loops_and_branches_give_the_same_bytes() -> None:
+@pytest.mark.parametrize('part', range(PARTS))
+def test_generated_loops_and_branches_give_the_same_bytes(part: int) -> None:
     changed = varied = 0
-    for at, seed in enumerate(SEEDS):
+    for at, seed in enumerate(SEEDS[part::PARTS]):
         with in_order():
             plain = run(generated(seed), STEPS)
         case = generated(seed)
@@ -20,4 +24,5 @@ def test_generated_loops_and_branches_give_the_same_bytes() -> None:
         assert report.changed or 'could not be proved' not in report.note, (seed, report.note)
         changed += report.changed
         varied += len(set(plain.fetched)) > 1
-    assert changed >= len(SEEDS) - 1 and varied == len(SEEDS)
+    count = len(SEEDS[part::PARTS])
+    assert changed >= count - 1 and varied >= count - 1
