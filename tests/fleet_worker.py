@@ -18,8 +18,10 @@ from paddle.distributed.passes import PassManager, new_pass
 
 from transpiler import distributed
 from transpiler.backends.paddle2.naming import RELEASED
+from transpiler.backends.paddle2.workspaces import COLLECTIVES
 
 STEPS, ROWS, WIDTH, LAYERS = 3, 32, 768, 12
+WORKERS = int(os.environ["PADDLE_TRAINERS_NUM"])
 # Ops that synchronize streams have kernels for devices only.
 _STREAMS = ("c_sync_calc_stream", "c_sync_comm_stream")
 
@@ -83,6 +85,38 @@ def _kinds(main: static.Program) -> List[Tuple[str, int, List[str]]]:
             if op.type.startswith("c_")]
 
 
+def _workspace(kind: str) -> int:
+    """Bytes that the kernel of a collective takes besides its operand and its result."""
+    main, elements = static.Program(), 1 << 16
+    with static.program_guard(main):
+        block = main.global_block()
+        gathers = kind == "c_allgather"
+        x, y = (block.create_var(name=name, dtype="float32", shape=[size], persistable=True)
+                for name, size in ((f"{kind}.x", elements), (f"{kind}.y", elements * WORKERS)))
+        block.append_op(type=kind,
+                        inputs={"X": x},
+                        outputs={"Out": y if gathers else x},
+                        attrs={
+                            "ring_id": 0,
+                            "use_calc_stream": True,
+                            "nranks": WORKERS
+                        } if gathers else {
+                            "ring_id": 0,
+                            "use_calc_stream": True
+                        })
+    for each in (x, y):
+        array = np.ones(each.shape, "float32")
+        static.global_scope().var(each.name).get_tensor().set(array, paddle.CPUPlace())
+    ballast = core.LoDTensor()  # up to the peak of all that has run before
+    least = core.host_memory_stat_peak_value("Allocated", 0) - core.host_memory_stat_current_value(
+        "Allocated", 0)
+    ballast._set_dims([least // 4 + 1])
+    ballast._alloc_float(core.CPUPlace())
+    before = core.host_memory_stat_peak_value("Allocated", 0)
+    static.Executor(paddle.CPUPlace()).run(main)
+    return core.host_memory_stat_peak_value("Allocated", 0) - before
+
+
 def _work(rank: int) -> Dict[str, Any]:
     _start()
     main, startup, loss = _build()
@@ -95,12 +129,15 @@ def _work(rank: int) -> Dict[str, Any]:
         "changed": report.changed,
         "dims": report.dims,
         "program": _digest(main),
+        "unknown": report.unknown_workspaces,
         "predicted": report.peak_bytes_after,
         "sure": report.sure_bytes,
         "collectives": len(collectives),
         "kept": _kinds(main) == collectives
     }
-    return {"said": said, "optimized": optimized, "untouched": _run(*_build(), rank)}
+    untouched = _run(*_build(), rank)
+    taken = {kind: _workspace(kind) for kind in sorted(COLLECTIVES)}
+    return {"said": said, "optimized": optimized, "untouched": untouched, "workspaces": taken}
 
 
 if __name__ == "__main__":

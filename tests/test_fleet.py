@@ -95,6 +95,13 @@ def test_workers_with_other_hints_and_hash_seeds_plan_alike(workers: List[Dict[s
         assert first[same] == second[same]
 
 
+def test_collectives_take_no_memory_of_their_own_and_reports_know(
+        workers: List[Dict[str, Any]]) -> None:
+    for each in workers:
+        assert len(each["workspaces"]) == 8 and not any(each["workspaces"].values())
+        assert not each["said"]["unknown"]
+
+
 def test_collectives_are_those_of_the_untouched_program_in_their_order(
         workers: List[Dict[str, Any]]) -> None:
     assert all(each["said"]["kept"] and each["said"]["collectives"] > 1 for each in workers)

@@ -24,6 +24,11 @@ from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 TABLE = Path(__file__).with_name('workspaces.json')
 # Kernels that only run others, move names about, or hand buffers in and out.
 _WITHOUT = frozenset({'feed', 'fetch', 'fetch_v2', 'share_buffer', 'share_data', 'depend', 'nop'})
+# Kernels that wait for those of other workers, and take no memory of Paddle's besides: tests/fleet_worker.py runs them over gloo.
+COLLECTIVES = frozenset({
+    'c_allreduce_sum', 'c_allreduce_max', 'c_allreduce_min', 'c_allreduce_prod', 'c_broadcast',
+    'c_reduce_sum', 'c_reduce_max', 'c_allgather'
+})
 _Attribute = framework_pb2.OpDesc.Attr
 _BLOCKS = (framework_pb2.BLOCK, framework_pb2.BLOCKS)
 
@@ -73,7 +78,7 @@ def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
 def workspace_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
     """Bytes that the kernel of `op`, imported from `desc` into `graph`, allocates besides its results; None if nobody
     knows."""
-    if desc.type in _WITHOUT or any(a.type in _BLOCKS for a in desc.attrs):
+    if desc.type in _WITHOUT | COLLECTIVES or any(a.type in _BLOCKS for a in desc.attrs):
         return NOTHING
     cases = table().get(desc.type, ())
     if len(cases) == 1 and cases[0].bytes == '0':
