@@ -30,6 +30,11 @@ _PIPELINE = (
     "it is not what runs: fleet's pipeline cut it into sections, of which each worker runs "
     'one for several small batches at a time, which is not modelled')
 
+_SECTION = (
+    'it sends to one other worker, or receives from it, as a section of a pipeline does, whose parts '
+    'fleet runs for several small batches at a time, which is not modelled')
+_PEER = 'peer'  # an attribute: the other worker
+
 
 class Programs:
     """What all programs have in common, wherever they are kept."""
@@ -77,7 +82,7 @@ class LivePrograms(Programs):
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
         imported = import_message(message_of(target), fetched, skipped)
-        closed = _PIPELINE if target._pipeline_opt else ''
+        closed = _PIPELINE if target._pipeline_opt else _SECTION if _has_peer(imported) else ''
         return replace(imported, gone=merged_variables(target), closed=closed)
 
     def named(self, target: framework.Program, argument: str, given: Any) -> Any:
@@ -98,6 +103,10 @@ class Serialized:
     """The bytes of a program, which another program's may take the place of."""
 
     contents: bytes
+
+
+def _has_peer(imported: ImportedProgram) -> bool:
+    return any(a.name == _PEER for desc in imported.descs.values() for a in desc.attrs)
 
 
 class SerializedPrograms(Programs):
