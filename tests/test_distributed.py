@@ -4,9 +4,11 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 import pytest
+import paddle
 from paddle.distributed.passes import PassContext, PassManager, new_pass
 
-from tests.harness import check, fingerprint
+from tests.harness import Case, check, fingerprint, new_programs
+from tests.scenarios.common import data, fc, floats, random_feed, square_loss
 from tests.scenarios.straight import inference_chain
 from transpiler import InvalidArgumentError, UnknownVariableError, distributed, memory_optimize
 
@@ -67,3 +69,37 @@ def test_bad_attributes_are_answered_and_leave_the_program(attributes: Dict[str,
     with pytest.raises(error, match=named):
         PassManager([optimized(**attributes)]).apply([case.main], [case.startup])
     assert fingerprint(case.main) == before
+
+
+BACKWARD = 1  # an attribute of ops: their role
+
+
+def data_parallel() -> Case:
+    """Each gradient is summed over the workers, not fused."""
+    with new_programs() as (main, startup):
+        hidden = data("x", -1, 64)
+        for _ in range(4):
+            hidden = fc(hidden, 64, "tanh")
+        loss = square_loss(hidden)
+        optimizer = paddle.optimizer.Momentum(0.05, 0.9)
+        pairs = optimizer.backward(loss)
+        for _, gradient in pairs:
+            main.global_block().append_op(type="c_allreduce_sum",
+                                          inputs={"X": gradient},
+                                          outputs={"Out": gradient},
+                                          attrs={
+                                              "ring_id": 0,
+                                              "use_calc_stream": True,
+                                              "op_role": BACKWARD
+                                          })
+        optimizer.apply_gradients(pairs)
+    return Case(main, startup, random_feed(x=floats(4, 64)), [loss.name])
+
+
+def test_passes_of_paddle_still_take_a_program_that_was_rewritten() -> None:
+    case = data_parallel()
+    assert memory_optimize(case.main, fetch_list=case.fetch, runtime="retaining").changed
+    case.main.desc.get_op_deps()  # raises for two ops of one id
+    new_pass("fuse_all_reduce", {"max_memory_size": 1 << 20}).apply([case.main], [case.startup])
+    kinds = [op.type for op in case.main.global_block().ops]
+    assert "coalesce_tensor" in kinds and kinds.count("c_allreduce_sum") < 8
