@@ -16,7 +16,7 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.remat import exact_remat
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.evict import Eviction, evict
-from transpiler.passes.remat.ladder import Rung, front, ladder, proved
+from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
 from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import least_peak, profile, untouched
@@ -105,6 +105,17 @@ def test_small_plans_are_proved_and_greedy_ones_are_close(length: int) -> None:
         assert best is not None and best.seconds <= rung.seconds
         assert rung.plan.clones <= 1.3 * best.clones + 1
         assert least_seconds(problem, rung.peak) <= best.seconds * (1 + 1e-6)
+
+
+def test_of_two_bisections_the_lower_peak_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One looks at how long a value is not read, the other does not; neither is always better."""
+    problem = _problem(_chain(24))
+    seconds = sum(problem.seconds) / 2
+    both = affordable(problem, seconds)
+    monkeypatch.setattr('transpiler.passes.remat.ladder._OPS_OF_TWO', 0)
+    one = affordable(problem, seconds)
+    assert both[0].seconds == one[0].seconds == 0
+    assert both[-1].peak < one[-1].peak and both[-1].seconds <= seconds
 
 
 def test_below_the_least_peak_nothing_is_found() -> None:

@@ -23,6 +23,8 @@ _DISTANCE_POWERS = (1.0, 0.0)
 # A bisection of the limit, and how much too long a plan may take before what it need not compute is taken out.
 _HALVINGS = 6
 _BEFORE_RESTORING = 1.5
+# Of two bisections the better one is taken where both together take no longer than half a second.
+_OPS_OF_TWO = 2_000
 
 
 @dataclass(frozen=True)
@@ -53,25 +55,32 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
 
 
 def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
-    """The untouched program, and the plan of the lowest peak that a bisection finds at no more than `seconds`.
+    """The untouched program, and the plan of the lowest peak that bisections find at no more than `seconds`.
 
     A ladder has that plan or a slightly better one, and takes many times as long to make.
     """
     start = untouched(problem)
-    best = Rung(profile(problem, start).peak, 0.0, start, problem)
-    rungs, high = [best], float(best.peak)
+    found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
+    for power in _DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else _DISTANCE_POWERS[:1]:
+        found.append(_bisected(problem, seconds, found[0], power))
+    return [found[0], *(rung for rung in front(found) if rung is not found[0])]
+
+
+def _bisected(problem: RematProblem, seconds: float, start: Rung, power: float) -> Rung:
+    """The plan of the lowest peak at no more than `seconds` that is found at one power of the distance; `start` if none."""
+    best, high = start, float(start.peak)
     low = max(_LEAST * high, least_peak(problem))
-    turns = Turns(problem, Eviction.distance_power)
+    turns = Turns(problem, power)
     most_seconds = seconds * _BEFORE_RESTORING
     for _ in range(_HALVINGS if seconds > 0 else 0):
         limit = math.sqrt(max(1.0, low) * high)
-        plan = evict(problem, Eviction(limit, best.peak, most_seconds), turns)
+        plan = evict(problem, Eviction(limit, best.peak, most_seconds, distance_power=power), turns)
         rung = None if plan is None else _restored(problem, plan)
         if rung is None or rung.seconds > seconds or rung.peak >= best.peak:
             low = limit
         else:
             best, high = rung, min(limit, float(rung.peak))
-    return rungs if best is rungs[0] else [rungs[0], best]
+    return best
 
 
 def proved(problem: RematProblem, peak: int) -> Optional[Rung]:
