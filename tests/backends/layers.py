@@ -154,6 +154,19 @@ def _any_batch(net: Any, full_graph: bool) -> Any:
     return static(net, True, input_spec=spec)
 
 
+def _in_bfloat16(level: str) -> Callable[[Any, int], Any]:
+
+    def run(made: Any, at: int) -> Any:
+        with paddle.amp.auto_cast(level=level, dtype='bfloat16'):
+            return made(data(at)).astype('float32')
+
+    return run
+
+
+def _decorated_for_bfloat16(net: Any, full_graph: bool) -> Any:
+    return static(paddle.amp.decorate(net, level='O2', dtype='bfloat16'), full_graph)
+
+
 SIMPLE = backward_of(lambda made, at: made(data(at)))
 # How a net is made static, and what a step is.
 WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
@@ -168,6 +181,8 @@ WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
     'two losses': (Net, static, _two_losses),
     'gradients of three batches': (Net, static, _accumulated),
     'evaluated between': (Net, static, _evaluated_between),
+    'AMP O1': (Net, static, backward_of(_in_bfloat16('O1'))),
+    'AMP O2': (Net, _decorated_for_bfloat16, backward_of(_in_bfloat16('O2'))),
     'gradient of the input': (Net, static, _gradient_of_input),
 }  # yapf: disable
 
