@@ -78,17 +78,54 @@ def test_the_peak_of_the_picture_is_the_peak_of_the_report(report):
 def test_bars_of_a_straight_line_add_up_to_the_bytes_at_every_step():
     for picture in (chain(30).picture_before, chain(30).picture_after):
         for step, size in enumerate(picture.bytes):
-            tenants = {
-                (b.storage, b.count): b.bytes for b in picture.bars if b.first <= step <= b.last
-            }
-            assert sum(tenants.values()) == size
+            assert sum(bar.bytes for bar in picture.at(step)) == size
+
+
+@pytest.mark.parametrize('runtime', ['collecting', 'retaining'])
+@pytest.mark.parametrize('name', ['fc_chain', 'gru_loop', 'nested_loops', 'loop_in_cond'])
+def test_bars_add_up_to_the_timeline_at_every_step(name, runtime):
+    case = build(name, small_options(name))
+    changed = memory_optimize(case.main, fetch_list=list(case.fetch), trip_count=4, runtime=runtime)
+    has_loops = bool(changed.loops)
+    assert has_loops == (name != 'fc_chain')
+    for picture in changed.pictures:
+        assert len(picture.bytes) == len(picture.ops) > 0
+        for step, size in enumerate(picture.bytes):
+            there = picture.at(step)
+            assert sum(bar.bytes for bar in there) == size, picture.ops[step]
+            # Bars that meet in one memory are as large as each other, or it would matter which of them is drawn.
+            assert len({(b.memory, b.bytes) for b in picture.bars if b.first <= step <= b.last
+                       }) == len(there)
+        # Of what the trips leave, the last one's is not there yet while it runs.
+        assert ({bar.count for bar in picture.bars} >= {3, 4}) == has_loops
+
+
+def test_every_storage_of_a_loop_is_drawn(report):
+    """None is lost where its memory is cut."""
+    plan = report.draw.args[0]
+    for timeline, graph, picture in ((plan.before, plan.original, report.picture_before),
+                                     (plan.after, plan.graph, report.picture_after)):
+        first_names = {
+            graph.values[storage].name
+            for lifetimes in timeline.lifetimes.by_region.values()
+            for storage in lifetimes
+        }
+        assert len(first_names) > 3 and first_names <= {bar.storage for bar in picture.bars}
+
+
+def test_branches_add_up_though_one_is_taken():
+    case = build('cond_in_loop', small_options('cond_in_loop'))
+    changed = memory_optimize(case.main, fetch_list=list(case.fetch), trip_count=4)
+    for picture in changed.pictures:
+        assert [sum(bar.bytes for bar in picture.at(step)) for step in range(len(picture.bytes))
+               ] == picture.bytes
 
 
 def test_tenants_of_one_storage_do_not_overlap():
     picture = chain(30).picture_after
     lanes = {}
     for bar in picture.bars:
-        lanes.setdefault(bar.storage, []).append((bar.first, bar.last))
+        lanes.setdefault(bar.memory, []).append((bar.first, bar.last))
     assert len(picture.bars) > len(lanes)
     for spans in lanes.values():
         spans.sort()
@@ -98,7 +135,7 @@ def test_tenants_of_one_storage_do_not_overlap():
 def test_a_training_loop_is_drawn_with_its_trips_and_what_they_keep(report):
     picture = report.picture_before
     assert {loop.trips for loop in picture.loops} == {4} and len(picture.loops) == 2
-    assert {bar.count for bar in picture.bars} == {1, 4}
+    assert {bar.count for bar in picture.bars} == {1, 3, 4}
 
 
 def test_all_bars_lie_within_the_steps(report):

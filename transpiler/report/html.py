@@ -107,6 +107,7 @@ def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers) -
         'last': [b.last for b in bars],
         'sizes': [b.bytes for b in bars],
         'counts': [b.count for b in bars],
+        'owner': [b.memory for b in bars],
         'group': [GROUPS.index(b.group) for b in bars],
         'makers': [b.made_at for b in bars],
         'lines': [texts(b.line) for b in bars],
@@ -122,8 +123,8 @@ def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers) -
 
 
 _LABELS = MappingProxyType({
-    'kept': 'kept for the gradients of loops',
-    'other': 'in no variable that is drawn'
+    'kept': 'left by other trips of loops, for their gradients',
+    'other': 'made by no operator'
 })
 _LEGEND = '<li><i data-group="{group}"></i>{label}</li>'
 
@@ -152,7 +153,8 @@ _PAGE = '''<!DOCTYPE html>
 <label><input id="resting" type="checkbox"> with resting memory</label>
 <label>Find a variable: <input id="search" type="search"></label> <span id="found"></span></div>
 <ul class="legend">{legend}<li><i data-group="resting"></i>parameters and state (resting)</li></ul>
-<p>Both pictures have one scale. Wheel or pinch: zoom; shift and wheel: zoom bytes; drag: move; click: details; double click: all.</p>
+<p>Both pictures have one scale. Wheel or pinch: zoom; shift and wheel: zoom bytes; drag: move; click: details; double click: all.
+A loop is drawn once, at its fullest trip, with what the trips before it have left; of branches, the one that takes most.</p>
 <div class="scroll"><table id="hits"></table></div>
 {sections}
 <div id="tip"></div>

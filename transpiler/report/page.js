@@ -32,8 +32,7 @@ const memory = (() => {
       this.steps = this.bytes.length;
       this.count = this.names.length;
       this.order = [...Array(this.count).keys()].sort((a, b) => this.group[a] - this.group[b] || this.first[a] - this.first[b] || a - b);
-      this.owner = this.storages.map((storage, i) => 2 * storage + (this.counts[i] > 1 ? 1 : 0));
-      this.stamp = new Int32Array(2 * data.names.length).fill(-1);  // by owner: the step at which it was last met
+      this.stamp = new Int32Array(this.owner.reduce((a, b) => Math.max(a, b), 0) + 1).fill(-1);  // by owner: the step at which it was last met
       this.view = [0, Math.max(1, this.steps)];
       this.top = null;  // of the axis, if zoomed
       this.shade = this.names.map(name => { let h = 0; for (let i = 0; i < name.length; i++) h = (h * 31 + name.charCodeAt(i)) | 0; return Math.abs(h) % 3; });
@@ -57,7 +56,7 @@ const memory = (() => {
       }
       return found;
     }
-    // What is in no bar stands below all.
+    // Bars add up to the line; should they not, what is missing stands below all.
     base(step, found) {
       let rest = this.bytes[step] || 0;
       for (const bar of found) rest -= this.sizes[bar];
@@ -233,10 +232,14 @@ const memory = (() => {
       this.canvas = get(side.key + "-lanes");
       this.box = this.canvas.parentElement;
       const largest = new Map();
-      for (let i = 0; i < side.count; i++) largest.set(side.storages[i], Math.max(largest.get(side.storages[i]) || 0, side.sizes[i]));
+      this.titles = new Map();
+      side.owner.forEach((owner, i) => {
+        largest.set(owner, Math.max(largest.get(owner) || 0, side.sizes[i]));
+        this.titles.set(owner, side.storageNames[side.storages[i]] + (GROUPS[side.group[i]] === "kept" ? ", other trips" : ""));
+      });
       this.rows = [...largest.keys()].sort((a, b) => largest.get(b) - largest.get(a) || a - b);
       this.bars = new Map(this.rows.map(row => [row, []]));
-      for (const bar of side.order) this.bars.get(side.storages[bar]).push(bar);
+      for (const bar of side.order) this.bars.get(side.owner[bar]).push(bar);
       this.height = Math.min(300, this.rows.length * ROW + 4);
       this.box.style.height = this.height + "px";
       this.box.lastElementChild.style.height = Math.max(0, this.rows.length * ROW - this.height + 4) + "px";
@@ -252,7 +255,7 @@ const memory = (() => {
       for (let row = from; row < to; row++) {
         const y = row * ROW - this.box.scrollTop;
         pen.fillStyle = colours.quiet; pen.textAlign = "left";
-        pen.fillText(side.storageNames[this.rows[row]], 4, y + 11, this.left - 8);
+        pen.fillText(this.titles.get(this.rows[row]), 4, y + 11, this.left - 8);
         for (const bar of this.bars.get(this.rows[row])) {
           const x0 = Math.max(this.left, this.x(side.first[bar])), x1 = Math.min(width, this.x(side.last[bar] + 1));
           if (x1 < x0) continue;
@@ -344,7 +347,7 @@ const memory = (() => {
     side.view = [start, start + Math.min(width, side.steps)];
     if (get(key).classList.contains("hidden")) show(key);
     const lanes = charts.find(c => c instanceof Lanes && c.side === side);
-    lanes.box.scrollTop = Math.max(0, lanes.rows.indexOf(side.storages[bar]) * ROW - lanes.height / 2);
+    lanes.box.scrollTop = Math.max(0, lanes.rows.indexOf(side.owner[bar]) * ROW - lanes.height / 2);
     detail(side, side.first[bar], bar);
     get(key).scrollIntoView({block: "nearest"});
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
@@ -20,7 +20,8 @@ class Bar:
     """One tenant of a storage, from step `first` to step `last`, both included.
 
     `bytes` are those of its storage, times `count`: more than 1 for what a loop keeps of each trip. `group` is one of GROUPS,
-    by what the variable is for, the same before and after.
+    by what the variable is for, the same before and after. `memory` says whose the bytes are: bars of one memory that meet at
+    a step are counted once. What the running trip has and what others have left are two memories.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Bar:
     line: str
     group: str = 'other'
     made_at: int = -1  # the step of its maker
+    memory: int = -1
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class Picture:
-    """A program at run time: step i is op i in the order of execution; `bytes` are above resting."""
+    """A program at run time: step i is op i in the order of execution; `bytes` are above resting.
+
+    At each step the memories of the bars that are there add up to `bytes`.
+    """
 
     bytes: List[int] = field(default_factory=list)
     ops: List[str] = field(default_factory=list)
@@ -67,12 +72,21 @@ class Picture:
 
     def at_peak(self) -> List[Bar]:
         """What exists at the peak, the largest first, each storage once."""
-        found: Dict[Tuple[str, int], Bar] = {}
-        peak = self.peak
-        for bar in self.bars:
-            if bar.first <= peak <= bar.last:
-                found[bar.storage, bar.count] = bar
-        return sorted(found.values(), key=lambda b: -b.bytes)
+        return sorted(self.at(self.peak), key=lambda b: -b.bytes)
+
+    def at(self, step: int) -> List[Bar]:
+        """What exists at `step`: one bar of each memory."""
+        return list({b.memory: b for b in self.bars if b.first <= step <= b.last}.values())
+
+
+class _Run(NamedTuple):
+    """An allocation, or `count` of it that trips have left, is there from step `first` to `last`."""
+
+    lifetime: Lifetime
+    left: bool
+    first: int
+    last: int
+    count: int
 
 
 def pictures(plan: Plan) -> Tuple[Picture, Picture]:
@@ -119,14 +133,15 @@ class _Drawing:
         for value in graph.values:
             self._members.setdefault(value.storage, []).append(value.id)
         self._touched = self._touched_steps()
+        self._lifetimes = {
+            storage: lifetime for own in timeline.lifetimes.by_region.values()
+            for storage, lifetime in own.items()
+        }
 
     def picture(self) -> Picture:
         points = self._timeline.points
         ops = [doing_op(self._graph, p.op) for p in points]
-        bars: List[Bar] = []
-        for region in self._graph.regions:
-            if region.ops and region.ops[0] in self._step:
-                bars.extend(self._bars_of(region))
+        bars = [bar for run in self._runs() for bar in self._tenants(run)]
         return Picture([p.bytes for p in points],
                        [f'{op.kind} (step {i})' for i, op in enumerate(ops)],
                        [op.label or '' for op in ops], [op.kind for op in ops], bars, self._loops())
@@ -140,15 +155,50 @@ class _Drawing:
                 found[value] = min(first, step), max(last, step)
         return found
 
-    def _bars_of(self, region: Region) -> List[Bar]:
-        bars = []
-        for lifetime in self._timeline.lifetimes.by_region[region.id].values():
-            first = self._step[region.ops[lifetime.first]]
-            last = self._end(region, lifetime.last)
-            bars.extend(self._tenants(lifetime, first, last))
-            if lifetime.kept and region.keeps_scopes:
-                bars.extend(self._kept(region, lifetime))
-        return bars
+    def _runs(self) -> Iterator[_Run]:
+        """What exists from which step to which, as the timeline counts it."""
+        main = self._graph.regions[0]
+        if len(self._graph.regions) > 1 or not self._timeline.counts_as_cells(main.id):
+            yield from self._runs_step_by_step()
+            return
+        for lifetime in self._timeline.lifetimes.by_region[main.id].values():
+            first, last = (self._step[main.ops[at]] for at in (lifetime.first, lifetime.last))
+            yield _Run(lifetime, False, first, last, 1)
+
+    def _runs_step_by_step(self) -> Iterator[_Run]:
+        """The same where lifetimes alone do not say it: trips leave memory, and of branches only one is taken."""
+        begun: Dict[Tuple[int, bool], _Run] = {}
+        for step, point in enumerate(self._timeline.points):
+            there = self._there(point.op)
+            for key, run in list(begun.items()):
+                if there.get(key) == run.count:
+                    begun[key] = run._replace(last=step)
+                else:
+                    yield begun.pop(key)
+            for key, count in there.items():
+                if key not in begun:
+                    begun[key] = _Run(self._lifetimes[key[0]], key[1], step, step, count)
+        yield from begun.values()
+
+    def _there(self, op: int) -> Dict[Tuple[int, bool], int]:
+        """How many of each allocation exist while `op` runs, by storage and whether other trips left them."""
+        counts: Dict[int, int] = {}
+        for resident in self._timeline.residents(op):
+            count = self._timeline.evaluate(resident.count)
+            counts[resident.storage] = counts.get(resident.storage, 0) + count
+        found = {}
+        for storage, count in counts.items():
+            own = int(count == 1 or count > 1 and self._lives(storage, op))
+            found[storage, False], found[storage, True] = own, count - own
+        return {key: count for key, count in found.items() if count}
+
+    def _lives(self, storage: int, op: int) -> bool:
+        """Whether the trip that runs `op` has `storage`."""
+        home = self._graph.values[storage].region
+        while op >= 0 and self._graph.ops[op].region != home:
+            op = self._graph.regions[self._graph.ops[op].region].op
+        lifetime = self._lifetimes[storage]
+        return op >= 0 and lifetime.first <= self._timeline.lifetimes.position[op] <= lifetime.last
 
     def _end(self, region: Region, position: int) -> int:
         """The last step of the op at `position`, the ops of its regions included."""
@@ -159,38 +209,30 @@ class _Drawing:
                 step = max(step, self._end(self._graph.regions[inner], len(self._graph.ops)))
         return step
 
-    def _tenants(self, lifetime: Lifetime, first: int, last: int) -> List[Bar]:
+    def _tenants(self, run: _Run) -> Iterator[Bar]:
         """One bar for each value that holds the allocation in turn; the last one keeps it to the end."""
-        values = [v for s in lifetime.storages for v in self._members[s] if v in self._touched]
-        values = sorted(values or [lifetime.storages[0]],
-                        key=lambda v: self._touched.get(v, (0, 0)))
-        bars = []
-        for i, value in enumerate(values):
-            start = first if i == 0 else max(first, min(last, self._touched[value][0]))
-            end = last if i + 1 == len(values) else max(start, self._touched[values[i + 1]][0] - 1)
-            bars.append(self._bar(value, lifetime, start, end, 1))
-        return bars
+        storages = run.lifetime.storages
+        if run.left:
+            yield self._bar(storages[-1], run)
+            return
+        values = [v for s in storages for v in self._members[s] if v in self._touched]
+        values = sorted(values or [storages[0]], key=lambda v: self._touched.get(v, (0, 0)))
+        starts = [run.first, *(self._touched[v][0] for v in values[1:])]
+        for value, start, following in zip(values, starts, [*starts[1:], run.last + 1]):
+            end = max(start, following - 1)
+            if start <= run.last and end >= run.first:
+                cut = run._replace(first=max(start, run.first), last=min(end, run.last))
+                yield self._bar(value, cut)
 
-    def _kept(self, region: Region, lifetime: Lifetime) -> List[Bar]:
-        """What the trips leave for the gradient."""
-        gradient = next((r.op for r in self._graph.regions if r.forward == region.id), -1)
-        start = self._end(region, len(region.ops)) + 1
-        trips = self._timeline.evaluate(region.trips)
-        if gradient < 0 or gradient not in self._step:
-            return []
-        parent = self._graph.regions[self._graph.ops[gradient].region]
-        end = self._end(parent, self._timeline.lifetimes.position[gradient])
-        return [self._bar(lifetime.storages[-1], lifetime, start, max(start, end), trips)]
-
-    def _bar(self, value: int, lifetime: Lifetime, first: int, last: int, count: int) -> Bar:
-        values = self._graph.values
+    def _bar(self, value: int, run: _Run) -> Bar:
+        values, storage = self._graph.values, run.lifetime.storages[0]
         source = self._source(value)
         maker = self._graph.ops[self._makers[source]] if source in self._makers else None
-        return Bar(values[value].name, values[lifetime.storages[0]].name, first, last,
-                   self._timeline.evaluate(lifetime.size) * count, count,
+        return Bar(values[value].name, values[storage].name, run.first, run.last,
+                   self._timeline.evaluate(run.lifetime.size) * run.count, run.count,
                    f'{maker.kind} (step {self._step.get(maker.id, 0)})' if maker else 'outside',
-                   (maker.label or '') if maker else '', self._group(source, maker, count),
-                   self._step.get(maker.id, -1) if maker else -1)
+                   (maker.label or '') if maker else '', self._group(source, maker, run.left),
+                   self._step.get(maker.id, -1) if maker else -1, 2 * storage + run.left)
 
     def _source(self, value: int) -> int:
         """What `value` is a copy of, which a loop makes for its trips, if nobody else makes it."""
@@ -198,9 +240,9 @@ class _Drawing:
             value = self._copied[value]
         return value
 
-    def _group(self, value: int, maker: Optional[Op], count: int) -> str:
+    def _group(self, value: int, maker: Optional[Op], left: bool) -> str:
         values = self._graph.values
-        if count > 1:
+        if left:
             return 'kept'
         if values[value].fed or maker is None:
             return 'input' if values[value].fed else 'other'

@@ -37,19 +37,21 @@ def _counters(process: int, picture: Picture) -> List[Dict[str, Any]]:
 
 
 def _slices(process: int, picture: Picture) -> List[Dict[str, Any]]:
-    """Ops on thread 0, each storage on a thread of its own."""
+    """Ops on thread 0, each memory on a thread of its own."""
     events = [_name('thread_name', process, 0, 'ops')]
     events += [
         _slice(process, 0, op, step, 1, {'line': line})
         for step, (op, line) in enumerate(zip(picture.ops, picture.lines))
     ]
-    threads: Dict[str, int] = {}
+    threads: Dict[int, int] = {}
+    titles: Dict[int, str] = {}
     for bar in picture.bars:
-        thread = threads.setdefault(bar.storage, len(threads) + 1)
+        thread = threads.setdefault(bar.memory, len(threads) + 1)
+        titles[thread] = bar.storage
         arguments = {'bytes': bar.bytes, 'made by': bar.maker, 'line': bar.line, 'times': bar.count}
         events.append(
             _slice(process, thread, bar.name, bar.first, bar.last - bar.first + 1, arguments))
-    events += [_name('thread_name', process, t, s) for s, t in threads.items()]
+    events += [_name('thread_name', process, t, s) for t, s in titles.items()]
     return events
 
 
