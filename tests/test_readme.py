@@ -1,0 +1,139 @@
+"""A newcomer copies from the README: its blocks run literally, each in a fresh interpreter; its commands are there.
+
+The path from training to serving, which is one of them, is in tests/serving/test_readme.py.
+"""
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PATH_TO_SERVING = ('README.md', 'From training to serving')
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a reader of a block has before it, and what he does next: trains two steps with what it leaves."""
+
+    before: str
+    after: str
+
+
+TRAINS = '''
+import numpy as np
+assert report.changed
+executor = paddle.static.Executor(paddle.CPUPlace())
+executor.run(paddle.static.default_startup_program())
+for step in range(2):
+    print('trained', executor.run(feed={'x': np.ones((256, 1024), 'float32')}, fetch_list=[loss])[0])
+'''
+LAYERS = Block(
+    '''
+import paddle
+from transpiler import memory_optimize
+
+class Network(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.layers = paddle.nn.Sequential(*(paddle.nn.Sequential(paddle.nn.Linear(64, 64), paddle.nn.GELU()) for _ in range(3)))
+
+    def forward(self, x):
+        return self.layers(x).mean()
+''', '''
+optimizer = paddle.optimizer.SGD(0.1, parameters=network.parameters())
+for step in range(2):
+    loss = network(paddle.ones([32, 64]))
+    loss.backward()
+    optimizer.step()
+    optimizer.clear_grad()
+    print('trained', float(loss))
+assert report.programs and network.state_dict()
+''')
+WORKERS = Block(
+    '''
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+from transpiler import memory_optimize
+
+paddle.enable_static()
+fleet.init(is_collective=True)
+strategy = fleet.DistributedStrategy()
+strategy.without_graph_optimization = True
+main = paddle.static.default_main_program()
+x = paddle.static.data('x', [None, 64])
+loss = paddle.mean(paddle.static.nn.fc(paddle.static.nn.fc(x, 64, activation='relu'), 64))
+optimizer = paddle.optimizer.SGD(0.1)
+''', '''
+assert 'earlier call' in memory_optimize(main, fetch_list=[loss], batch_size=8).note
+executor = paddle.static.Executor(paddle.CPUPlace())
+executor.run(paddle.static.default_startup_program())
+for step in range(2):
+    print('trained', executor.run(main, feed={'x': np.ones((8, 64), 'float32')}, fetch_list=[loss])[0])
+''')
+BLOCKS = {
+    ('README.md', 'Ten lines'): Block('', TRAINS),
+    ('README.md', 'Layers'): LAYERS,
+    ('README.md', 'Several workers'): WORKERS,
+    ('README.zh.md', '十行代码'): Block('', TRAINS),
+}
+
+
+def blocks(file: str) -> List[Tuple[str, str]]:
+    """The Python blocks of `file`, each with the title of its section."""
+    found = []
+    for section in re.split(r'^## ', (ROOT / file).read_text(encoding='utf-8'), flags=re.M)[1:]:
+        title = section.split('\n')[0].strip()
+        found += [
+            (title, text) for text in re.findall(r'^```python\n(.*?)^```', section, re.S | re.M)
+        ]
+    return found
+
+
+def test_every_block_is_run_by_a_test_and_none_is_gone():
+    there = [(file, title) for file in ('README.md', 'README.zh.md') for title, _ in blocks(file)]
+    run = [at for at in there if at != PATH_TO_SERVING]
+    assert sorted(run) == sorted(BLOCKS) and PATH_TO_SERVING in there
+
+
+@pytest.mark.parametrize('at', BLOCKS, ids=['ten_lines', 'layers', 'workers', 'chinese'])
+def test_a_block_runs_as_it_stands(at, tmp_path):
+    file, title = at
+    text, = (text for section, text in blocks(file) if section == title)
+    assert 'memory_optimize(' in text
+    path = tmp_path / 'copied.py'  # layers are translated from their source, so there has to be some
+    path.write_text(BLOCKS[at].before + text + BLOCKS[at].after, encoding='utf-8')
+    done = subprocess.run([sys.executable, str(path)],
+                          cwd=str(tmp_path),
+                          env={
+                              **os.environ, 'PYTHONPATH': str(ROOT)
+                          },
+                          stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE,
+                          universal_newlines=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('trained ') == 2
+
+
+def test_every_module_and_make_target_that_is_named_is_there():
+    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+    named = re.findall(r'python -m (\w+)((?:\.\w+)*)', text)
+    own = {first + rest for first, rest in named if (ROOT / first).is_dir()}
+    targets = set(re.findall(r'(?:^|`)make ([a-z][a-z-]+)', text, re.M))
+    assert own > {'transpiler', 'benchmarks'} and len(targets) > 5
+    runs = {
+        m: f'{m}.__main__' if importlib.util.find_spec(m).submodule_search_locations else m
+        for m in own
+    }
+    assert [m for m, run in runs.items() if importlib.util.find_spec(run) is None] == []
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    assert [t for t in sorted(targets) if not re.search(f'^{t}:', makefile, re.M)] == []
