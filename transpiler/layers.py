@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from rich.table import Table
 
 from transpiler import arguments
 from transpiler.analysis.kept import kept_bytes
+from transpiler.analysis.owners import kept_by_layer, layers_of_ops
 from transpiler.backends.base import Backend, Traced, Watching
-from transpiler.backends.installed import functions_of, watch
+from transpiler.backends.installed import LayersAround, functions_of, layers_of, watch
 from transpiler.errors import InvalidArgumentError, TranspilerError
 from transpiler.flow import Decision, rewrite
-from transpiler.planning import PlanOptions
+from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
 from transpiler.report import MemoryReport
 from transpiler.report.data import human
@@ -22,6 +25,7 @@ from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
 _REPORT = '_memory_report'  # of a static function: who plans its programs
+_MOST_ROWS = 10
 _NONE_YET = 'No program yet: Paddle makes one when the layer is called.'
 
 
@@ -36,6 +40,9 @@ class ProgramReport:
             could not be planned.
         kept_before: bytes that are there between the forward and the backward part, with outputs and inputs, untouched.
         kept_after: the same as planned.
+        kept_by_layer: bytes of `kept_before` and `kept_after` by the path, in the layer that memory_optimize was given, of the
+            layer that makes them: the innermost that is known from the parameters which are read before and after. '' is that
+            layer itself, where inputs are counted, and all that is kept where no layer is known.
         why_not: why it is untouched.
     """
 
@@ -44,6 +51,7 @@ class ProgramReport:
     report: Optional[MemoryReport] = None
     kept_before: int = 0
     kept_after: int = 0
+    kept_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
     why_not: str = ''
 
 
@@ -72,6 +80,8 @@ class LayerReport:
         console = plain_console(file=io.StringIO(), width=text_width())
         console.print(table)
         for each in self.programs:
+            if each.kept_by_layer:
+                console.print(_layers_table(each))
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
         return console.file.getvalue().rstrip()
@@ -93,7 +103,7 @@ def optimize_layer(target: Any,
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue
-        planner = _Planner(name, request, options, report, print_log)
+        planner = _Planner(name, layers_of(target, function), request, options, report, print_log)
         watched = watch(function, planner)
         setattr(function, _REPORT, report)
         report._undo.append(lambda f=function, w=watched: _let_go(f, w))
@@ -124,6 +134,7 @@ class _Planner:
     """Plans the programs of one function. What goes wrong leaves a program as it is: the caller is in the middle of a step."""
 
     function: str
+    layers: Callable[[], LayersAround]
     request: Request
     options: PlanOptions
     report: LayerReport
@@ -131,13 +142,14 @@ class _Planner:
 
     def __call__(self, backend: Backend, target: Any, traced: Traced) -> bool:
         try:
+            layers = self.layers()
             decision = rewrite(backend, target, self.request, self.options)
         except Exception as error:  # whatever it is, the caller's step goes on with the program as it was
             why_not = str(error) if isinstance(error, TranspilerError) else repr(error)
             warnings.warn(f'memory_optimize: {self.function} is untouched: {why_not}', stacklevel=2)
             self._add(ProgramReport(self.function, traced, why_not=why_not))
             return False
-        self._add(_reported(self.function, traced, decision))
+        self._add(_reported(self.function, traced, decision, layers))
         return decision.written is not None
 
     def _add(self, made: ProgramReport) -> None:
@@ -146,12 +158,44 @@ class _Planner:
             print(self.report)
 
 
-def _reported(function: str, traced: Traced, decision: Decision) -> ProgramReport:
+def _reported(function: str, traced: Traced, decision: Decision,
+              layers: LayersAround) -> ProgramReport:
     plan = decision.plan
-    before = sum(kept_bytes(plan.original, plan.before).values())
-    after = sum(kept_bytes(plan.graph, plan.after).values())
     why_not = '' if decision.written is not None else decision.report.note
-    return ProgramReport(function, traced, decision.report, before, after, why_not)
+    return ProgramReport(function,
+                         traced,
+                         decision.report,
+                         kept_before=sum(kept_bytes(plan.original, plan.before).values()),
+                         kept_after=sum(kept_bytes(plan.graph, plan.after).values()),
+                         kept_by_layer=_kept_by_layer(plan, layers),
+                         why_not=why_not)
+
+
+def _kept_by_layer(plan: Plan, layers: LayersAround) -> Dict[str, Tuple[int, int]]:
+    """Before and after, of all that keep anything, most first."""
+    holders, around = layers
+    made = layers_of_ops(plan.original, holders, around)
+    before = kept_by_layer(plan.original, plan.before, made, around[-1])
+    after = kept_by_layer(plan.graph, plan.after, made, around[-1])
+    found = {name: (before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
+    return dict(sorted(found.items(), key=lambda each: (-max(each[1]), each[0])))
+
+
+def _layers_table(made: ProgramReport) -> Table:
+    """The layers that keep most; the others in one row."""
+    traced = made.traced
+    table = plain_table(
+        f'Kept for backward by layer: {made.function} ({traced.mode}, {traced.inputs})')
+    for column in ('layer', 'before', 'after'):
+        table.add_column(column, justify='left' if column == 'layer' else 'right')
+    rows = list(made.kept_by_layer.items())
+    others = [kept for _, kept in rows[_MOST_ROWS:]]
+    for path, (before, after) in rows[:_MOST_ROWS]:
+        add_row(table, path or f'{made.function} itself', human(before), human(after))
+    if others:
+        before, after = map(sum, zip(*others))
+        add_row(table, f'{len(others)} more', human(before), human(after))
+    return table
 
 
 def _figures(made: ProgramReport) -> List[str]:

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Tuple
 import paddle
 import pytest
 
-from tests.backends.layers import SIMPLE, Net, built, data, static, trained
+from tests.backends.layers import BATCH, SIMPLE, WIDTH, Net, built, data, static, trained
 from transpiler import InvalidArgumentError, InvalidProgramError, memory_optimize
 
 
@@ -95,6 +95,52 @@ def test_what_cannot_be_planned_is_said_and_left_alone() -> None:
     assert [each.report for each in report.programs] == [None]
     assert 'budget' in report.programs[0].why_not and report.programs[0].why_not[:40] in ' '.join(
         str(report).split())
+
+
+def sums(program: Any) -> Tuple[int, ...]:
+    return tuple(map(sum, zip(*program.kept_by_layer.values())))
+
+
+@pytest.mark.parametrize('full_graph', [True, False])
+def test_what_is_kept_is_told_by_layer(full_graph: bool) -> None:
+    made = static(Net(blocks=4), full_graph)
+    report = memory_optimize(made, recompute='max')
+    SIMPLE(made, 0)
+    program, = report.programs
+    assert program.kept_by_layer.keys() <= dict(made.named_sublayers(include_self=True)).keys()
+    assert sums(program) == (program.kept_before, program.kept_after)
+    hidden = BATCH * 4 * WIDTH * data(0).element_size()
+    for block in range(4):
+        before = [program.kept_by_layer[f'blocks.{block}{inner}'][0] for inner in ('.up', '')]
+        assert before == [hidden, hidden]  # what gelu reads, and what it makes
+    text = str(report)
+    assert 'blocks.3.up' in text and f'{len(program.kept_by_layer) - 10} more' in text
+
+
+def test_names_of_layers_start_at_the_one_that_was_given() -> None:
+    for way, given in (('layers inside', 'net'), ('layers inside', 'block'), ('decorated', 'net')):
+        made, step = built(way, True)
+        report = memory_optimize(made if given == 'net' else made.blocks[0], recompute='max')
+        step(made, 0)
+        program, = report.programs
+        assert ('blocks.0.up' if given == 'net' else 'up') in program.kept_by_layer
+        assert ('' in program.kept_by_layer) is (given == 'block' or way == 'decorated')
+        assert sums(program) == (program.kept_before, program.kept_after)
+
+
+def squashed(x: Any) -> Any:
+    return paddle.mean(paddle.nn.functional.gelu(paddle.tanh(x) * 2.0))
+
+
+def test_of_a_function_of_no_layer_all_is_told_in_one_line() -> None:
+    made, x = static(squashed, True), data(0)
+    x.stop_gradient = False
+    report = memory_optimize(made, recompute='max')
+    made(x).backward()
+    program, = report.programs
+    assert program.kept_before > x.numpy().nbytes
+    assert program.kept_by_layer == {'': (program.kept_before, program.kept_after)}
+    assert 'squashed itself' in str(report)
 
 
 def test_bad_calls_are_answered_at_once() -> None:

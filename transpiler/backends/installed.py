@@ -6,7 +6,8 @@ Nothing of the front end of another Paddle is imported.
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict
+import weakref
+from typing import Any, Callable, Dict, Tuple
 
 from transpiler.backends.base import LiveBackend, Planner, SavedPrograms, Watching
 from transpiler.errors import InvalidProgramError, UnsupportedPaddleError
@@ -17,6 +18,8 @@ _BACK_ENDS = {
 }
 _LAYERS = {'2': 'transpiler.backends.paddle2.layers', '3': 'transpiler.backends.paddle3.layers'}
 _SAVED = {'2': 'transpiler.serving.programs', '3': 'transpiler.serving.pir.programs'}
+# By name of a parameter, the layers that it is in; and those that a whole function is in. Paths, the outermost first.
+LayersAround = Tuple[Dict[str, Tuple[str, ...]], Tuple[str, ...]]
 _INSTALL = "install paddlepaddle==2.6.2, or one of 3.0 to 3.3: pip install -e '.[cpu]' or '.[cpu3]'"
 
 
@@ -58,6 +61,24 @@ def functions_of(target: Any) -> Dict[str, Any]:
     paddle_version()
     module = importlib.import_module('transpiler.backends.static_functions')
     found: Dict[str, Any] = module.static_functions(target)
+    return found
+
+
+def layers_of(target: Any, function: Any) -> Callable[[], LayersAround]:
+    """Says at any time where parameters are: in `target`, or in the layer whose method `function` is where `target` is no layer.
+    It holds no layer alive; of one that is gone nothing is known.
+    """
+    module = importlib.import_module('transpiler.backends.static_functions')
+    own = module.layer_of(function)
+    root = target if hasattr(target, 'named_sublayers') else own
+    held = [None if each is None else weakref.ref(each) for each in (root, own)]
+
+    def found() -> LayersAround:
+        layer, inner = (each and each() for each in held)
+        if layer is None:
+            return {}, ('',)
+        return module.holders(layer), module.chain_of(layer, inner)
+
     return found
 
 

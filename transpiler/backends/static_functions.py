@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, Iterator
+from typing import Any, Container, Dict, Iterator, Tuple
 
+from paddle import Tensor
 from paddle.jit.dy2static.program_translator import StaticFunction
 from paddle.nn import Layer
 
@@ -36,6 +37,30 @@ def layer_of(function: Any) -> Any:
     """The layer whose method `function` is; None if it is no method."""
     held = function._class_instance
     return held() if isinstance(held, weakref.ref) else held
+
+
+def holders(root: Any) -> Dict[str, Tuple[str, ...]]:
+    """By name of a parameter or buffer: the paths, in `root`, of the layers that it is in, `root` ('') first. A shared one is
+    where it is found first. Paddle may be tracing meanwhile, so it isn't asked for `named_parameters`."""
+    found: Dict[str, Tuple[str, ...]] = {}
+    paths = dict(root.named_sublayers(include_self=True))
+    for path, layer in paths.items():
+        chain = _chain(path, paths)
+        for held in (*layer._parameters.values(), *layer._buffers.values()):
+            if isinstance(held, Tensor):
+                found.setdefault(held.name, chain)
+    return found
+
+
+def chain_of(root: Any, inner: Any) -> Tuple[str, ...]:
+    """The paths, in `root`, of the layers that `inner` is in, with its own; of `root` alone if it is no layer of it."""
+    paths = dict(root.named_sublayers(include_self=True))
+    return _chain(next((path for path, layer in paths.items() if layer is inner), ''), paths)
+
+
+def _chain(path: str, known: Container[str]) -> Tuple[str, ...]:
+    ends = [at for at, letter in enumerate(path) if letter == '.']
+    return ('', *(path[:at] for at in ends if path[:at] in known), *([path] if path else []))
 
 
 def _names_of_functions(layer: Layer) -> Iterator[str]:

@@ -11,7 +11,9 @@ from tests.backends.layers import BATCH, WAYS, Net, built, data, static, trained
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, simple, untouched, test_programs_made_before_are_made_again_and_on_release_too,
     test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
-    test_what_cannot_be_planned_is_said_and_left_alone, test_bad_calls_are_answered_at_once)
+    test_what_cannot_be_planned_is_said_and_left_alone, test_what_is_kept_is_told_by_layer,
+    test_names_of_layers_start_at_the_one_that_was_given,
+    test_of_a_function_of_no_layer_all_is_told_in_one_line, test_bad_calls_are_answered_at_once)
 from transpiler import memory_optimize
 
 # The rest is the same for stretches, which take longer to build.
