@@ -137,6 +137,12 @@ class _Drawing:
             storage: lifetime for own in timeline.lifetimes.by_region.values()
             for storage, lifetime in own.items()
         }
+        # Storages of the main block by the position at which they begin and end.
+        self._beginning: Dict[int, List[int]] = {}
+        self._ending: Dict[int, List[int]] = {}
+        for storage, lifetime in timeline.lifetimes.by_region[0].items():
+            self._beginning.setdefault(lifetime.first, []).append(storage)
+            self._ending.setdefault(lifetime.last, []).append(storage)
 
     def picture(self) -> Picture:
         points = self._timeline.points
@@ -167,18 +173,35 @@ class _Drawing:
 
     def _runs_step_by_step(self) -> Iterator[_Run]:
         """The same where lifetimes alone do not say it: trips leave memory, and of branches only one is taken."""
-        begun: Dict[Tuple[int, bool], _Run] = {}
-        for step, point in enumerate(self._timeline.points):
-            there = self._there(point.op)
-            for key, run in list(begun.items()):
-                if there.get(key) == run.count:
-                    begun[key] = run._replace(last=step)
-                else:
-                    yield begun.pop(key)
-            for key, count in there.items():
-                if key not in begun:
-                    begun[key] = _Run(self._lifetimes[key[0]], key[1], step, step, count)
-        yield from begun.values()
+        points = self._timeline.points
+        begun: Dict[Tuple[int, bool],
+                    Tuple[int, int]] = {}  # the step at which each began, and its count
+        for step in range(len(points) + 1):
+            if self._goes_on(step):
+                gone, new = self._main_changes(points[step].op)
+            else:
+                new = self._there(points[step].op) if step < len(points) else {}
+                gone = [key for key, (_, count) in begun.items() if new.get(key) != count]
+            for key in gone:
+                first, count = begun.pop(key)
+                yield _Run(self._lifetimes[key[0]], key[1], first, step - 1, count)
+            for key, count in new.items():
+                begun.setdefault(key, (step, count))
+
+    def _goes_on(self, step: int) -> bool:
+        """Whether from the step before to this one only lifetimes of the main block begin and end. To ask what exists at each
+        of thousands of steps takes long."""
+        around = self._timeline.points[max(0, step - 1):step + 1]
+        ops = [self._graph.ops[point.op] for point in around]
+        plain = len(ops) == 2 and not any(op.region or op.regions for op in ops)
+        return plain and self._timeline.counts_as_cells(0)
+
+    def _main_changes(self, op: int) -> Tuple[List[Tuple[int, bool]], Dict[Tuple[int, bool], int]]:
+        """What is gone and what is new when `op` of the main block runs."""
+        at = self._timeline.lifetimes.position[op]
+        return ([(s, False) for s in self._ending.get(at - 1, ())], {
+            (s, False): 1 for s in self._beginning.get(at, ())
+        })
 
     def _there(self, op: int) -> Dict[Tuple[int, bool], int]:
         """How many of each allocation exist while `op` runs, by storage and whether other trips left them."""
