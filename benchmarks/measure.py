@@ -40,14 +40,14 @@ def peak_bytes() -> int:
     return core.host_memory_stat_peak_value("Allocated", 0)
 
 
-def settled_bytes() -> int:
-    """Bytes held once the executor's collector, a thread of its own, has caught up."""
+def settled_bytes(quiet_looks: int = QUIET_LOOKS) -> int:
+    """Bytes held once the executor's collector, a thread of its own, has caught up: as many looks in a row show no others."""
     held, quiet = current_bytes(), 0
     for _ in range(MOST_LOOKS):
         time.sleep(LOOK_SECONDS)
         now = current_bytes()
         held, quiet = now, quiet + 1 if now == held else 0
-        if quiet == QUIET_LOOKS:
+        if quiet == quiet_looks:
             break
     return held
 

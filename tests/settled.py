@@ -6,37 +6,19 @@ least of as many as it takes.
 """
 from __future__ import annotations
 
-import time
 from typing import Callable, List, Sequence
 
 from paddle.base import core
 
+from benchmarks.measure import settled_bytes as at_rest
+
 MOST = 60
-_PAUSE = 0.002  # seconds
-_SAME = 6
-_MOST_PAUSES = 1000
-
-
-def now() -> int:
-    """Bytes allocated."""
-    return core.host_memory_stat_current_value('Allocated', 0)
-
-
-def at_rest(same: int = _SAME) -> int:
-    """Bytes allocated, as soon as `same` readings in a row gave no other."""
-    seen, times = now(), 0
-    for _ in range(_MOST_PAUSES):
-        time.sleep(_PAUSE)
-        last, seen = seen, now()
-        times = times + 1 if seen == last else 0
-        if times == same:
-            break
-    return seen
+_LONG = 60
 
 
 def long_at_rest() -> int:
     """The same where many readings are compared with this one."""
-    return at_rest(10 * _SAME)
+    return at_rest(_LONG)
 
 
 def peak_of(run: Callable[[], None]) -> int:

@@ -11,14 +11,13 @@ import time
 import warnings
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Mapping
 
 import paddle
-from paddle.base import core
 from paddle.distributed.fleet.utils import recompute
 
 from benchmarks.layers.networks import NETWORKS, Network
-from benchmarks.measure import Peaks, current_bytes, peak_bytes, process_bytes, settled_bytes
+from benchmarks.measure import Peaks, process_bytes, settled_bytes
 
 SEED = 7
 AUTO_RECOMPUTE = MappingProxyType({'FLAGS_enable_auto_recompute': '1', 'FLAGS_prim_all': 'true'})
