@@ -16,11 +16,16 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that names those of `known` that look like `name`, or some of them if none does; '' if there are none."""
+    """A question that names those of `known` that look like `name`; '' if none does."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=_MOST_MEANT)
     close = close or [each for each in names if name.lower() in each.lower()][:_MOST_MEANT]
-    if close:
-        return f' Did you mean {" or ".join(map(repr, close))}?'
+    return f' Did you mean {" or ".join(map(repr, close))}?' if close else ''
+
+
+def meant_or_some(name: str, known: Iterable[str]) -> str:
+    """The same, or some of `known` if none looks like it; '' if there are none."""
+    names = sorted(known)
     shown = ', '.join(map(repr, names[:_MOST_MEANT]))
-    return f' It has {shown}{", ..." if len(names) > _MOST_MEANT else ""}.' if names else ''
+    some = f' It has {shown}{", ..." if len(names) > _MOST_MEANT else ""}.' if names else ''
+    return did_you_mean(name, names) or some

@@ -10,7 +10,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
-from transpiler.plain import did_you_mean
+from transpiler.plain import did_you_mean, meant_or_some
 
 _MOST_LISTED = 5
 _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
@@ -91,7 +91,7 @@ def check_names(declared: Declared, fetched: FrozenSet[str],
                     f'{argument}: {name!r} is gone: an earlier call made it {declared.gone[name]!r}. '
                     'Build the program again and name it in the first call.')
             raise UnknownVariableError(
-                f'{argument}: the program has no variable {name!r}.{did_you_mean(name, known)}')
+                f'{argument}: the program has no variable {name!r}.{meant_or_some(name, known)}')
 
 
 def _check_inputs(inputs: FrozenSet[str], names: Iterable[str]) -> None:

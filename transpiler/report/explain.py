@@ -9,7 +9,7 @@ from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
 from transpiler.errors import UnknownVariableError
 from transpiler.ir import RELEASE, Graph, Op, Value
-from transpiler.plain import did_you_mean, printable
+from transpiler.plain import meant_or_some, printable
 from transpiler.planning import Plan
 from transpiler.report.data import human
 from transpiler.report.lines import short_lines
@@ -28,7 +28,7 @@ def explain(plan: Plan, name: str) -> str:
     known = {value.name for value in plan.original.values}
     if name not in known:
         raise UnknownVariableError(
-            f'the program has no variable {name!r}.{did_you_mean(name, known)}')
+            f'the program has no variable {name!r}.{meant_or_some(name, known)}')
     lines = [f'{name}: {_looks(plan.original, plan.before, name)}']
     if all(value.persistable for value in _called(plan.original, name)):
         return printable(
