@@ -306,6 +306,8 @@ def fingerprint(program: paddle.static.Program) -> bytes:
 # ---------------------------------------------------------------------------------------------------
 # Measuring
 
+_MOST_MEASURED = 12
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -316,6 +318,9 @@ class Peak:
 
     def above_resting(self) -> int:
         return max(self.first, self.later) - self.resting
+
+    def first_above_resting(self) -> int:
+        return self.first - self.resting
 
 
 def measure_peak(builder: str,
@@ -329,6 +334,19 @@ def measure_peak(builder: str,
     process with one executor.
     """
     return apart(_measure_here, builder, optimise, mode, steps, options or {})
+
+
+def least_peak(builder: str,
+               enough: float,
+               optimise: bool = True,
+               of: Callable[[Peak], int] = Peak.above_resting,
+               **measured: Any) -> Peak:
+    """The lowest of some measurements, the first that is at most `enough` if one is: on a busy machine the executor's collector,
+    a thread, is late now and then, which makes a peak higher and never lower."""
+    found: List[Peak] = []
+    while not found or (of(found[-1]) > enough and len(found) < _MOST_MEASURED):
+        found.append(measure_peak(builder, optimise, **measured))
+    return min(found, key=of)
 
 
 def _measure_here(builder: str, optimise: bool, mode: Mode, steps: int, options: Dict[str,

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
-from tests.harness import Case, Mode, executor_mode, measure_peak, new_programs
+from tests.harness import Case, Mode, executor_mode, least_peak, measure_peak, new_programs
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
@@ -72,10 +72,11 @@ def mixed_precision() -> Case:
 @pytest.mark.parametrize('mode', [Mode(), Mode(order='sequential')], ids=str)
 def test_copies_in_other_layouts_are_predicted_and_within_what_is_sure(mode: Mode) -> None:
     builder = f'{__name__}:mixed_precision'
-    peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
     report = _report(builder, mode)
-    assert abs(peak.above_resting() - report.needed_bytes) <= 0.03 * report.needed_bytes
-    assert peak.above_resting() <= report.sure_bytes
+    assert measure_peak(builder, True, mode, _STEPS, _TRIPS).above_resting() <= report.sure_bytes
+    enough = 1.03 * report.needed_bytes
+    peak = least_peak(builder, enough, mode=mode, steps=_STEPS, options=_TRIPS)
+    assert 0.97 * report.needed_bytes <= peak.above_resting() <= enough
 
 
 def layers() -> Case:
