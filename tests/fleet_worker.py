@@ -16,10 +16,6 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.meta_optimizers import common
 from paddle.distributed.passes import PassManager, new_pass
 
-from transpiler import distributed
-from transpiler.backends.paddle2.naming import RELEASED
-from transpiler.backends.paddle2.workspaces import COLLECTIVES
-
 STEPS, ROWS, WIDTH, LAYERS = 3, 32, 768, 12
 WORKERS = int(os.environ["PADDLE_TRAINERS_NUM"])
 # Ops that synchronize streams have kernels for devices only.
@@ -27,9 +23,11 @@ _STREAMS = ("c_sync_calc_stream", "c_sync_comm_stream")
 
 
 def _start() -> None:
-    """Gloo's ring stands before a program is built: the ops that would make it are for devices only."""
+    """Gloo's ring stands before a program is built: the ops that would make it are for devices only. Between what is printed, all
+    that happens is Paddle's and the machine's: nothing of ours is imported yet."""
     common.CollectiveHelper._init_communicator = lambda *_, **__: None
     paddle.enable_static()
+    print("MEETING", flush=True)
     paddle.distributed.init_parallel_env()
     fleet.init(is_collective=True)
     print("MET", flush=True)
@@ -79,6 +77,7 @@ def _digest(main: static.Program) -> str:
 
 def _kinds(main: static.Program) -> List[Tuple[str, int, List[str]]]:
     """Collectives, with what they are of: under the names that were there before they said that they are released."""
+    from transpiler.backends.paddle2.naming import RELEASED
     return [(op.type, op.attr("ring_id"), [name.split(RELEASED)[0]
                                            for name in op.input_arg_names])
             for op in main.global_block().ops
@@ -119,6 +118,8 @@ def _workspace(kind: str) -> int:
 
 def _work(rank: int) -> Dict[str, Any]:
     _start()
+    from transpiler import distributed
+    from transpiler.backends.paddle2.workspaces import COLLECTIVES
     main, startup, loss = _build()
     collectives = _kinds(main)
     own = {"batch_size": ROWS * (1 + 4 * rank), "max_overhead": 0.1 + rank}  # worker 0's count
