@@ -74,6 +74,18 @@ def test_who_stops_is_named_with_the_reason() -> None:
         heard_by_1(other.said[0], Request())
 
 
+@pytest.mark.parametrize("wrong", ("print_log", "heap", "level", "segments", "progress"))
+def test_others_are_told_of_any_argument_that_is_wrong(wrong: str,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or they would wait for this one."""
+    other = Round(0, {})
+    monkeypatch.setattr("transpiler.api.workers", lambda: other)
+    with pytest.raises(InvalidArgumentError, match=wrong):
+        memory_optimize(None, shared=True, **{wrong: "nonsense"})
+    with pytest.raises(InvalidArgumentError, match=f"worker 0 of 2 stopped: .*{wrong}"):
+        heard_by_1(other.said[0], Request())
+
+
 def test_hints_for_what_another_program_has_are_left_out() -> None:
     """A worker of a pipeline has inputs that the next has not."""
     graph = Graph()

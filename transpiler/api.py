@@ -85,10 +85,10 @@ def memory_optimize(
         TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
             program is unchanged then.
     """
-    arguments.check_flag('print_log', print_log)
-    wanted = arguments.check_flag('heap', heap)
     others = workers() if arguments.check_flag('shared', shared) else None
     with _telling(others):
+        arguments.check_flag('print_log', print_log)
+        wanted = arguments.check_flag('heap', heap)
         options = PlanOptions(arguments.check_level(level),
                               arguments.check_flag('skip_grads', skip_grads),
                               arguments.recompute_mode(recompute),
