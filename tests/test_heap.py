@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from statistics import median
 
 import numpy as np
 import paddle
@@ -25,7 +26,7 @@ CASES = {
     'resnet18': (Options(batch_size=16, image_size=64, classes=10), 5),
     'transformer': (Options(layers=2, width=512), 4)
 }
-_MOST_PROCESSES = 5
+_PROCESSES = 3
 
 
 def _status(key):
@@ -57,16 +58,21 @@ def _trained(name, heap):
 
 @pytest.mark.parametrize('name', CASES)
 def test_the_process_grows_less_and_computes_the_same_bytes(name):
-    untouched, expected = apart(_trained, name, None)
-    as_it_is, losses = apart(_trained, name, False)
-    assert losses == expected and len(expected) == CASES[name][1]
-    # The least of some: which thread takes up a run changes, and now and then a process grows by more.
-    for _ in range(_MOST_PROCESSES):
-        kept, kept_losses = apart(_trained, name, True)
-        assert kept_losses == expected
-        if kept < min(as_it_is, untouched):
-            break
-    assert kept < min(as_it_is, untouched)
+    grown = {None: [], False: [], True: []}
+    expected = set()
+    # Which thread takes up a run changes, and now and then a process grows by more: then the middle one of several counts.
+    while not _less(grown) and len(grown[True]) < _PROCESSES:
+        for heap, found in grown.items():
+            growth, losses = apart(_trained, name, heap)
+            found.append(growth)
+            expected.add(tuple(losses))
+    assert len(expected) == 1 and len(expected.pop()) == CASES[name][1]
+    assert _less(grown), grown
+
+
+def _less(grown):
+    return bool(grown[True]) and median(grown[True]) < min(median(grown[False]), median(
+        grown[None]))
 
 
 class _Recorded:

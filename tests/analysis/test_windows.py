@@ -40,7 +40,7 @@ def test_the_estimate_is_the_peak_of_the_program_in_parts(name, parts, tmp_path)
             p: o.shared for p, o in ops.items()
         }).around_peak())
     assert windows
-    for window in windows[::max(1, len(windows) // 6)]:
+    for window in windows[::max(1, len(windows) // 12)]:
         chain = view.chain(window, parts, rows)
         peak = measured(run_in_parts(message, [chain]))[1].peak_bytes
         assert abs(peak - window.peak) <= SLACK + 0.01 * peak, window

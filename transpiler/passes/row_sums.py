@@ -20,10 +20,11 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.sums import named_by_regions
 
 _MAIN = 0
-_PARTS = 16
-# Of the most that one op touches. What is smaller is there as a whole, next to its gradient, where no more is needed than for
+# Of the largest term; those of smaller ones are as large, as what is there of the largest one decides.
+_PARTS = 18
+# Of the most that one op touches. What is smaller is there as a whole: the gradient, the term and their sum need no more than
 # that op.
-_LARGE = 1 / 4
+_LARGE = 1 / 3
 _AROUND = 3  # ops of a part, but for those that make its term
 _ADDS = OpFacts(in_place=((0, 0),), same_name=True, means=Meaning.ROWS_ADDED)
 
@@ -55,14 +56,15 @@ class _Splitter:
     def run(self) -> None:
         """Each sum that it splits, and what made its term, gives way to the parts."""
         large = _LARGE * max(map(self._touched, self._graph.region_ops(_MAIN)), default=0)
+        found = [(op, self._made_by(op)) for op in self._graph.region_ops(_MAIN)]
+        sums = [(op, made_by) for op, made_by in found if made_by and self._bytes(op) >= large]
+        there = max((self._bytes(op) for op, _ in sums), default=0) // _PARTS
         instead: Dict[int, List[int]] = {}
-        for op in list(self._graph.region_ops(_MAIN)):
-            made_by = self._made_by(op)
-            if made_by and self._graph.values[op.results[0]].size.evaluate({}) >= large:
-                parts = self._parts(op, len(made_by))
-                if self._pays(op, len(made_by), len(parts)):
-                    instead.update((maker.id, []) for maker in made_by)
-                    instead[op.id] = self._split(op, made_by, parts)
+        for op, made_by in sums:
+            parts = self._parts(op, there // min(len(made_by), 2))
+            if self._pays(op, len(made_by), len(parts)):
+                instead.update((maker.id, []) for maker in made_by)
+                instead[op.id] = self._split(op, made_by, parts)
         region = self._graph.regions[_MAIN]
         region.ops = [new for op in region.ops for new in instead.get(op, (op,))]
 
@@ -72,15 +74,19 @@ class _Splitter:
             self._graph.values[v].size for v in values if not self._graph.values[v].persistable)
         return sum(size.evaluate(self._dims) for size in sizes if size is not None)
 
-    def _parts(self, op: Op, makers: int) -> List[Tuple[int, int]]:
+    def _bytes(self, op: Op) -> int:
+        """Of the term, or the sum, of `op`."""
+        return self._graph.values[op.results[0]].size.evaluate({})
+
+    def _parts(self, op: Op, part_bytes: int) -> List[Tuple[int, int]]:
         """From which row to which each part goes; what several ops make one after the other is there twice."""
         rows = self._graph.values[op.results[0]].shape[0].evaluate({})
-        step = -(-rows // (_PARTS * min(makers, 2)))
+        step = max(1, part_bytes * rows // self._bytes(op))
         return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
     def _pays(self, op: Op, makers: int, parts: int) -> bool:
         """Whether it saves more than the executor keeps for the ops."""
-        term = self._graph.values[op.results[0]].size.evaluate({})
+        term = self._bytes(op)
         there = term * min(makers, 2) // parts
         return term - there > parts * (makers + _AROUND) * self._op_bytes
 
