@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.markdown import markdown
+from benchmarks.output import show, write
 from benchmarks.programs import OPTIMIZERS, PROGRAMS, Options, UnknownProgramError, check_name
 from benchmarks.runner import Summary, measure_all
 from benchmarks.spec import EXECUTORS, Spec
@@ -85,16 +85,8 @@ def report(summaries: Sequence[Summary], out: Optional[Path], as_markdown: bool)
     if as_markdown:
         click.echo(markdown(summaries))
     else:
-        _show(summaries)
-    if out is not None:
-        out.write_text(json.dumps([each.to_dict() for each in summaries], indent=1) + "\n")
-
-
-def _show(summaries: Sequence[Summary]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPE_WIDTH)
-    console.print(table(summaries))
+        show(table(summaries), PIPE_WIDTH)
+    write((each.to_dict() for each in summaries), out)
 
 
 SIZES = tuple(

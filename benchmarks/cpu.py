@@ -5,7 +5,6 @@ the machine falls on all alike. Wall time says nothing there, and processor time
 """
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from benchmarks.__main__ import size_options
 from benchmarks.apart import apart
+from benchmarks.output import show, write
 from benchmarks.programs import PROGRAMS, Options, build
 from transpiler import memory_optimize
 
@@ -112,10 +112,8 @@ def main(programs: Tuple[str, ...], steps: int, repeat: int, optimizer: str, out
         apart(train, name, options, kind, steps)
         for name, kind in track(turns, console=Console(stderr=True), transient=True)
     ]
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH)).print(table(times))
-    if out is not None:
-        out.write_text(json.dumps([asdict(each) for each in times], indent=1) + "\n")
+    show(table(times), WIDTH)
+    write((asdict(each) for each in times), out)
 
 
 if __name__ == "__main__":

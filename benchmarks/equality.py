@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.output import show, write
 from benchmarks.spec import EXECUTORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -284,13 +284,11 @@ def main(programs: Tuple[str, ...], optimizers: Tuple[str, ...], threads: Tuple[
     for each in product(programs or DEFAULT_PROGRAMS, optimizers, threads):
         verdicts.append(check_in_child(Request(*each, steps=steps)))
         click.echo("  ".join(_row(verdicts[-1])), err=True)
-    console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(verdicts))
+    show(table(verdicts), PIPE_WIDTH)
     for verdict in verdicts:
         if verdict.failure:
             click.echo(f"{verdict.request.program}: {verdict.failure}", err=True)
-    if out is not None:
-        out.write_text(json.dumps([asdict(each) for each in verdicts], indent=1) + "\n")
+    write((asdict(each) for each in verdicts), out)
     if not all(verdict.sound for verdict in verdicts):
         raise click.ClickException("not everything ran, or not all results are equal")
 

@@ -1,16 +1,15 @@
 """What recomputation costs and brings, beside MXNet's mirroring and Paddle's RecomputeOptimizer: `python -m benchmarks.recompute`."""
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.output import show, write
 from benchmarks.runner import EQUAL, MeasurementError, difference, measure_in_child
 from benchmarks.spec import EXECUTORS, Result, Spec
 
@@ -207,13 +206,11 @@ def main(names: Tuple[str, ...], points: int, steps: int, executor: str, checkpo
             rows += measure(name, points, executor, steps, checkpoints)
         except MeasurementError as error:
             click.echo(str(error), err=True)
-    console = Console()
     if as_markdown:
         click.echo(markdown(rows))
     else:
-        (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
-    if out is not None:
-        out.write_text(json.dumps([_plain(row) for row in rows], indent=1) + "\n")
+        show(table(rows), PIPE_WIDTH)
+    write((_plain(row) for row in rows), out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ offers, and what `optimize` wrote, as it is and with what `serve-settings` names
 """
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.apart import apart
+from benchmarks.output import show, write
 from benchmarks.programs.served import NETWORKS, save, shapes
 from benchmarks.serving import optimize
 from transpiler.serving.files import read_program
@@ -146,10 +146,8 @@ def main(networks: Tuple[str, ...], ways: Tuple[str, ...], count: int, out: Opti
                                                            console=Console(stderr=True)) as bar:
         for network in bar.track(networks or tuple(NETWORKS), description="serving"):
             rows += measure(network, Path(folder), ways, count)
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH)).print(table(rows))
-    if out is not None:
-        out.write_text(json.dumps([each.to_dict() for each in rows], indent=1) + "\n")
+    show(table(rows), WIDTH)
+    write((each.to_dict() for each in rows), out)
     different = [
         each.way for each in rows if not each.equal and "no_onednn" not in WAYS[each.way].settings
     ]

@@ -4,7 +4,6 @@ Each model is saved, optimised, and run: untouched under every switch that Paddl
 """
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.output import show, write
 from benchmarks.saving import SERVED, save
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
@@ -163,10 +163,8 @@ def main(models: Tuple[str, ...], runs: int, every_setting: bool, out: Optional[
             bar.update(task, description=name)
             rows.append(row(name, Path(folder), runs, every_setting))
             bar.advance(task)
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH)).print(table(rows))
-    if out is not None:
-        out.write_text(json.dumps([each.to_dict() for each in rows], indent=1) + "\n")
+    show(table(rows), WIDTH)
+    write((each.to_dict() for each in rows), out)
     if not all(each.equal for each in rows):
         raise click.ClickException("not all results are equal to the last bit")
 

@@ -1,7 +1,6 @@
 """The command: `python -m benchmarks.steady [PROGRAM...]` trains many steps of changing batch sizes and looks whether the process grows."""
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
@@ -16,6 +15,7 @@ from rich.table import Table
 from benchmarks.__main__ import size_options
 from benchmarks.apart import apart
 from benchmarks.measure import digest, optimize, process_bytes
+from benchmarks.output import show, write
 from benchmarks.programs import PROGRAMS, Options, build
 from benchmarks.programs.case import Feed
 from benchmarks.spec import Spec
@@ -110,10 +110,8 @@ def main(programs: Tuple[str, ...], steps: int, optimizer: str, kinds: str, out:
         apart(train, name, options, optimized, steps)
         for name, optimized in track(wanted, console=Console(stderr=True), transient=True)
     ]
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDTH)).print(table(runs))
-    if out is not None:
-        out.write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
+    show(table(runs), WIDTH)
+    write((asdict(run) for run in runs), out)
     losses = {}
     for run in runs:
         if losses.setdefault(run.program, run.losses) != run.losses:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Tuple
 
 import click
-from rich.console import Console
 
+from benchmarks.output import show
 from benchmarks.spec import Spec
 from benchmarks.wild.figures import Row
 from benchmarks.wild.processes import DEFAULT_SECONDS, Processes, ScriptError
@@ -90,8 +90,7 @@ def main(names: Tuple[str, ...], listed: bool, out: Optional[Path], resume: bool
 
 def conclude(rows: List[Row]) -> None:
     """Prints the table; raises ClickException if a script does not hold what is promised."""
-    console = Console()
-    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table(rows))
+    show(table(rows), PIPE_WIDTH)
     faulty = [each for each in rows if each.faults()]
     if faulty:
         raise click.ClickException('{} of {} scripts do not hold what is promised: {}'.format(
