@@ -13,6 +13,21 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
+.PHONY: install release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
+	  { echo "This needs Python 3.8 to 3.12; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name another: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	touch $@
+
+install: $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m demos.machine_translation
+
 # A wheel and an sdist, checked, installed in a fresh environment, in which the ten lines of the README run.
 release: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet build twine
@@ -28,21 +43,6 @@ release: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
-
-.PHONY: install release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
-
-$(VENV)/.installed: setup.cfg pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
-	  { echo "This needs Python 3.8 to 3.12; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name another: make PYTHON=python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
-	touch $@
-
-install: $(VENV)/.installed
-
-demo: $(VENV)/.installed
-	$(BIN)/python -m demos.machine_translation
 
 test: $(VENV)/.installed
 	# Paddle orders the inputs of a loop by the hash of their names: a fixed seed builds the same programs each time.

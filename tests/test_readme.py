@@ -5,17 +5,14 @@ The path from training to serving, which is one of them, is in tests/serving/tes
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import List, Tuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.newcomer import ROOT, python_in
+
 PATH_TO_SERVING = ('README.md', 'From training to serving')
 
 
@@ -111,17 +108,7 @@ def test_a_block_runs_as_it_stands(at, tmp_path):
     assert 'memory_optimize(' in text
     path = tmp_path / 'copied.py'  # layers are translated from their source, so there has to be some
     path.write_text(BLOCKS[at].before + text + BLOCKS[at].after, encoding='utf-8')
-    done = subprocess.run([sys.executable, str(path)],
-                          cwd=str(tmp_path),
-                          env={
-                              **os.environ, 'PYTHONPATH': str(ROOT)
-                          },
-                          stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE,
-                          universal_newlines=True,
-                          check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count('trained ') == 2
+    assert python_in(tmp_path, str(path)).count('trained ') == 2
 
 
 def test_every_module_and_make_target_that_is_named_is_there():
@@ -136,4 +123,6 @@ def test_every_module_and_make_target_that_is_named_is_there():
     }
     assert [m for m, run in runs.items() if importlib.util.find_spec(run) is None] == []
     makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    first = next(re.finditer(r'^([^\s#.:=][^:=\n]*):(?!=)', makefile, re.M)).group(1)
+    assert first == '$(VENV)/.installed'  # what `make` alone does: it installs
     assert [t for t in sorted(targets) if not re.search(f'^{t}:', makefile, re.M)] == []

@@ -1,20 +1,17 @@
 """The README's path from training to serving, its files and commands copied as they stand."""
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 from typing import Dict, List, Tuple
 
-README = Path(__file__).resolve().parents[2] / 'README.md'
+from tests.newcomer import ROOT, python_in
 
 
 def path_of_a_new_user() -> Tuple[Dict[str, str], List[str]]:
     """The files to save, and the commands to type after that."""
-    section = README.read_text().split('## From training to serving')[1].split('\n## ')[0]
+    section = (ROOT / 'README.md').read_text(
+        encoding='utf-8').split('## From training to serving')[1].split('\n## ')[0]
     names = re.findall(r'this as `(\w+\.py)`', section)
     files = re.findall(r'```python\n(.*?)```', section, re.DOTALL)
     commands = re.findall(r'```\n(.*?)```', section.split('in a browser')[1], re.DOTALL)[0]
@@ -29,17 +26,7 @@ def test_every_step_from_training_to_serving_runs_and_leaves_what_it_names(tmp_p
     for command in commands:
         program, *arguments = shlex.split(command)
         assert program == 'python'
-        done = subprocess.run([sys.executable, *arguments],
-                              cwd=str(tmp_path),
-                              env={
-                                  **os.environ, 'PYTHONPATH': str(README.parent)
-                              },
-                              stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE,
-                              universal_newlines=True,
-                              check=False)
-        assert done.returncode == 0, command + done.stderr
-        said.append(done.stdout)
+        said.append(python_in(tmp_path, *arguments))
     train, report, optimize, check, serve, _ = said
     assert train.count('loss ') == 3 and serve.count('classes ') == 2
     assert 'optimize would bring' in report and 'peak above resting' in optimize
