@@ -26,6 +26,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def meant_or_some(name: str, known: Iterable[str]) -> str:
     """The same, or some of `known` if none looks like it; '' if there are none."""
     names = sorted(known)
-    shown = ', '.join(map(repr, names[:_MOST_MEANT]))
-    some = f' It has {shown}{", ..." if len(names) > _MOST_MEANT else ""}.' if names else ''
+    some = f' It has {quoted(names, _MOST_MEANT)}.' if names else ''
     return did_you_mean(name, names) or some
+
+
+def quoted(names: Iterable[str], most: int) -> str:
+    """The first `most` of `names`, sorted, each in quotes."""
+    each = sorted(names)
+    return ', '.join(map(repr, each[:most])) + (', ...' if each[most:] else '')
+
+
+def and_more(names: Iterable[str], most: int) -> str:
+    """The first `most` of `names`, and how many others there are."""
+    each = list(names)
+    return ', '.join(each[:most]) + (f' and {len(each) - most} more' if each[most:] else '')

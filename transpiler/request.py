@@ -10,7 +10,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
-from transpiler.plain import did_you_mean, meant_or_some
+from transpiler.plain import did_you_mean, meant_or_some, quoted
 
 _MOST_LISTED = 5
 _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
@@ -98,12 +98,7 @@ def _check_inputs(inputs: FrozenSet[str], names: Iterable[str]) -> None:
     """Raises UnknownVariableError for a name in `batch_size` that is no input."""
     for name in sorted(set(names) - inputs):
         raise UnknownVariableError(f'batch_size: the program has no input {name!r}; its inputs are '
-                                   f'{_listed(inputs)}.{did_you_mean(name, inputs)}')
-
-
-def _listed(names: Iterable[str]) -> str:
-    shown = sorted(names)[:_MOST_LISTED + 1]
-    return ', '.join(map(repr, shown[:_MOST_LISTED])) + (', ...' if shown[_MOST_LISTED:] else '')
+                                   f'{quoted(inputs, _MOST_LISTED)}.{did_you_mean(name, inputs)}')
 
 
 def _check_sizes(graph: Graph, dims: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.errors import TranspilerError
 from transpiler.ir import Graph, Op
 from transpiler.ir.symbols import is_batch, is_trip, is_words
-from transpiler.plain import printable
+from transpiler.plain import and_more, printable
 from transpiler.planning import Plan, PlanOptions, plan as plan_anew
 from transpiler.report.data import human
 from transpiler.report.explain import tenants_at, why_alone
@@ -145,5 +145,4 @@ def _held_by(graph: Graph, rules: Graph, known: Interference, value: int, peak: 
 
 
 def _some(names: Iterable[str]) -> str:
-    each = list(dict.fromkeys(names))
-    return ', '.join(each[:_NAMED]) + (f' and {len(each) - _NAMED} more' if each[_NAMED:] else '')
+    return and_more(dict.fromkeys(names), _NAMED)

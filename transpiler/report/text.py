@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from transpiler.plain import printable
+from transpiler.plain import and_more, printable
 from transpiler.report.data import ReportData, PeakVariable, human
 from transpiler.report.lines import short_lines
 
@@ -176,11 +176,6 @@ def _counted(number: int, what: str) -> str:
     return f'{number} {what}' + ('' if number == 1 else 's')
 
 
-def _some(names: List[str]) -> str:
-    more = len(names) - _MOST_ROWS
-    return ', '.join(names[:_MOST_ROWS]) + (f' and {more} more' if more > 0 else '')
-
-
 def _footnotes(report: ReportData) -> List[str]:
     lines = []
     if report.left_alone:
@@ -197,7 +192,7 @@ def _footnotes(report: ReportData) -> List[str]:
             ', '.join(report.unknown_workspaces))
     if report.unknown_sizes:
         lines.append('Not known before a run, and in no figure: how large these become: ' +
-                     _some(report.unknown_sizes))
+                     and_more(report.unknown_sizes, _MOST_ROWS))
     if report.unknown_workspaces or report.unknown_sizes:
         lines.append('A budget is kept only if all that fits into what is left of it.')
     if report.heap is not None:
