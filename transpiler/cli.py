@@ -26,7 +26,7 @@ from transpiler.plain import printable
 
 FAILED, DIFFERENT = 1, 3
 _TRACEBACK = 'TRANSPILER_TRACEBACK'
-_TALK = 'transpiler.talk'
+_TALK, _QUIET, _VERBOSE = 'transpiler.talk.', 'quiet', 'verbose'
 _SECONDS_BETWEEN_LINES = 5.0
 _LONGEST = 300
 
@@ -125,38 +125,30 @@ def _planning_options(command: Callable) -> Callable:
 
 
 def _talking(command: Callable) -> Callable:
-    options = [
-        click.option('-q',
-                     '--quiet',
-                     is_flag=True,
-                     expose_value=False,
-                     callback=_talk_less,
-                     help='Nothing on stderr but errors.'),
-        click.option('-v',
-                     '--verbose',
-                     is_flag=True,
-                     expose_value=False,
-                     callback=_talk_more,
-                     help='Each step on stderr, with the time.'),
-    ]
-    for option in reversed(options):
+    """Adds -q and -v, of which `_talk` tells."""
+    options = [(_QUIET, 'Nothing on stderr but errors.'),
+               (_VERBOSE, 'Each step on stderr, with the time.')]
+    for name, what in reversed(options):
+        option = click.option(f'-{name[0]}',
+                              f'--{name}',
+                              is_flag=True,
+                              expose_value=False,
+                              callback=_remember,
+                              help=what)
         command = option(command)
     return command
 
 
-def _talk_less(ctx: click.Context, param: click.Parameter, given: bool) -> None:
-    if given:
-        ctx.meta[_TALK] = 'less'
-
-
-def _talk_more(ctx: click.Context, param: click.Parameter, given: bool) -> None:
-    if given:
-        ctx.meta.setdefault(_TALK, 'more')
+def _remember(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    ctx.meta[_TALK + str(param.name)] = given
 
 
 def _talk() -> str:
     """'less', 'more', or '' where nothing was asked for."""
-    return str(click.get_current_context().meta.get(_TALK, ''))
+    asked = click.get_current_context().meta
+    if asked.get(_TALK + _QUIET):
+        return 'less'
+    return 'more' if asked.get(_TALK + _VERBOSE) else ''
 
 
 def _note(message: str) -> None:
@@ -252,8 +244,9 @@ def diff(first: str, second: str, as_json: bool, **hints: Any) -> None:
         click.echo(json.dumps([side.report.to_dict() for side in sides], indent=2))
         return
     from transpiler.report.differences import differences
-    names = (Path(first).name,
-             Path(second).name) if Path(first).name != Path(second).name else (first, second)
+    names = [Path(first).name, Path(second).name]
+    if names[0] == names[1]:
+        names = [first, second]
     a, b = ((name, side.report, side.plan) for name, side in zip(names, sides))
     click.echo(differences(a, b))
 
@@ -402,8 +395,9 @@ class _Told:
         """What comes next."""
         now = time.monotonic()
         self._bar.update(self._task, description=what)
-        quiet = self._talk == 'less' or not (self._talk or self._bar.disable)
-        if not quiet and (self._talk or now - self._last >= _SECONDS_BETWEEN_LINES):
+        if self._talk == 'less' or not self._bar.disable:
+            return
+        if self._talk or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
             click.echo(printable(f'{now - self._began:6.1f} s  {what}'), err=True)
 

@@ -18,7 +18,7 @@ const memory = (() => {
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
-    for (const name of [...GROUPS, "resting", "page", "ink", "quiet", "line", "mark", "loop"]) colours[name] = style.getPropertyValue("--" + name).trim();
+    for (const name of [...GROUPS, "resting", "ink", "quiet", "line", "mark", "loop"]) colours[name] = style.getPropertyValue("--" + name).trim();
   }
 
   // One program: bars column by column, as they come from the report.
@@ -27,7 +27,6 @@ const memory = (() => {
       Object.assign(this, data.sides[key]);
       this.key = key;
       this.names = this.names.map(n => data.names[n]);
-      this.storageNames = data.names;
       this.makers = this.makers.map(step => step < 0 ? "outside" : data.kinds[this.kinds[step]] + " (step " + step + ")");
       this.steps = this.bytes.length;
       this.count = this.names.length;
@@ -41,10 +40,9 @@ const memory = (() => {
       this.index = Array.from({length: Math.ceil(this.steps / stretch) || 1}, () => []);
       for (const bar of this.order)
         for (let s = Math.floor(this.first[bar] / stretch); s <= Math.floor(this.last[bar] / stretch); s++) this.index[s].push(bar);
-      // Each memory is counted once a step, whoever has it; several of its bars may meet at one step.
       this.peak = this.bytes.reduce((best, size, i) => size > this.bytes[best] ? i : best, 0);
     }
-    // The bars at a step, from the bottom up: by group, then by age.
+    // The bars at a step, from the bottom up: by group, then by age. Several bars of one memory may meet there: it is counted once.
     found(step) {
       if (step < 0 || step >= this.steps) return [];
       const {stamp, owner, first, last} = this, found = [];
@@ -75,7 +73,7 @@ const memory = (() => {
     about(bar) {
       const trips = this.counts[bar] > 1 ? " (" + this.counts[bar] + " trips)" : "";
       return this.names[bar] + ": " + human(this.sizes[bar]) + trips + ", " + GROUPS[this.group[bar]] + "\nmade by " + this.makers[bar] +
-        "\nsteps " + this.first[bar] + " to " + this.last[bar] + ", memory of " + this.storageNames[this.storages[bar]];
+        "\nsteps " + this.first[bar] + " to " + this.last[bar] + ", memory of " + data.names[this.storages[bar]];
     }
     line(bar) { return data.texts[this.lines[bar]]; }
     matches(bar) { return !wanted || this.names[bar].toLowerCase().includes(wanted); }
@@ -235,7 +233,7 @@ const memory = (() => {
       this.titles = new Map();
       side.owner.forEach((owner, i) => {
         largest.set(owner, Math.max(largest.get(owner) || 0, side.sizes[i]));
-        this.titles.set(owner, side.storageNames[side.storages[i]] + (GROUPS[side.group[i]] === "kept" ? ", other trips" : ""));
+        this.titles.set(owner, data.names[side.storages[i]] + (GROUPS[side.group[i]] === "kept" ? ", other trips" : ""));
       });
       this.rows = [...largest.keys()].sort((a, b) => largest.get(b) - largest.get(a) || a - b);
       this.bars = new Map(this.rows.map(row => [row, []]));
@@ -381,5 +379,5 @@ const memory = (() => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); redraw(); });
   addEventListener("resize", later);
   show("both");
-  return {sides, charts, show, search, reveal, human, area: key => charts.find(c => c instanceof Area && c.side.key === key)};
+  return {sides, area: key => charts.find(c => c instanceof Area && c.side.key === key)};
 })();

@@ -223,13 +223,13 @@ class _Drawing:
         lifetime = self._lifetimes[storage]
         return op >= 0 and lifetime.first <= self._timeline.lifetimes.position[op] <= lifetime.last
 
-    def _end(self, region: Region, position: int) -> int:
-        """The last step of the op at `position`, the ops of its regions included."""
-        op = region.ops[min(position, len(region.ops) - 1)]
+    def _end(self, region: Region) -> int:
+        """The last step of `region`, which has ops, and of the regions that its last op runs."""
+        op = region.ops[-1]
         step = self._step[op]
         for inner in self._graph.ops[op].regions:
             if self._graph.regions[inner].ops:
-                step = max(step, self._end(self._graph.regions[inner], len(self._graph.ops)))
+                step = max(step, self._end(self._graph.regions[inner]))
         return step
 
     def _tenants(self, run: _Run) -> Iterator[Bar]:
@@ -278,7 +278,7 @@ class _Drawing:
 
     def _loops(self) -> List[Loop]:
         return [
-            Loop(f'{r.kind.value} {r.label}', self._step[r.ops[0]], self._end(r, len(r.ops)),
+            Loop(f'{r.kind.value} {r.label}', self._step[r.ops[0]], self._end(r),
                  self._timeline.evaluate(r.trips))
             for r in self._graph.regions
             if r.kind in _LOOPS and r.ops and r.ops[0] in self._step
