@@ -143,6 +143,12 @@ def _over_its_term(graph: Graph) -> None:
     graph.values[step.results[0]].storage = step.operands[1]
 
 
+def _over_its_total(graph: Graph) -> None:
+    """Its kernel bears no variable that is operand and result."""
+    step = _of_kind(graph, ADD_ROWS)[1]
+    graph.ops[step.id] = replace(step, facts=replace(step.facts, same_name=False))
+
+
 def _not_by_elements(graph: Graph) -> None:
     for op in _of_kind(graph, 'sign'):
         graph.ops[op.id] = replace(op, facts=replace(op.facts, elementwise=False))
@@ -156,12 +162,22 @@ def _ends_early(graph: Graph) -> None:
 
 @pytest.mark.parametrize('damage', [
     _swapped, _left_out, _twice, _other_numbers, _other_rows, _unchanged_rows, _written_before,
-    _over_its_term, _not_by_elements, _ends_early
+    _over_its_term, _over_its_total, _not_by_elements, _ends_early
 ])
 def test_other_rows_are_refused(damage: Callable[[Graph], None]) -> None:
     old = _decayed()
     new = _split(old)
     damage(new)
+    with pytest.raises(VerificationError):
+        _verify(old, new)
+
+
+def test_rows_of_one_of_two_operands_are_refused() -> None:
+    old = _decayed()
+    new = _split(old)
+    for graph in (old, new):
+        for op in _of_kind(graph, 'scale'):
+            graph.ops[op.id] = replace(op, operands=(0, *op.operands))  # the weight, all rows of it
     with pytest.raises(VerificationError):
         _verify(old, new)
 

@@ -16,11 +16,8 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """Each op is there, with its operator and its region; ordered ones once and in their order."""
     for op in (op for op in new.walk() if op.id in origins and op.kind not in MEMORY_KINDS):
         source = old.ops[origins[op.id]]
-        if is_row_sum(source, op):
-            _check_row_sum(new, op)
-            continue
-        if is_part(source, op):
-            _check_part(new, op)
+        if is_part(source, op) or is_row_sum(source, op):
+            _check_step(new, op)
             continue
         if (op.kind, len(op.operands), len(op.results)) != (source.kind, len(source.operands),
                                                             len(source.results)):
@@ -88,18 +85,12 @@ def check_protected(old: Graph, new: Graph, before: Run, after: Run) -> None:
             raise VerificationError(f'variable {value.name!r} ends with another value')
 
 
-def _check_part(new: Graph, op: Op) -> None:
-    """One step of a sum writes to memory that it does not read, or bears to."""
-    total, term, result = (_storage(new, v) for v in op.operands + op.results)
+def _check_step(new: Graph, op: Op) -> None:
+    """One step of a sum may write over what it adds to, if it bears that, and over nothing else that it reads."""
+    total, *others = (_storage(new, v) for v in op.operands)
+    result = _storage(new, op.results[0])
     may = (0, 0) in op.facts.in_place and op.facts.same_name
-    if result == term or total == term or (result == total and not may):
-        raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
-
-
-def _check_row_sum(new: Graph, op: Op) -> None:
-    """It may write over what it adds to, and over nothing else that it reads."""
-    _, *others = (_storage(new, v) for v in op.operands)
-    if _storage(new, op.results[0]) in others:
+    if result in others or total in others or (result == total and not may):
         raise VerificationError(f'{op.kind} (op {op.id}) would write over what it adds')
 
 

@@ -146,11 +146,8 @@ class Run:
             if op.regions:  # a region may not run at all, and writes most of the results itself
                 self._may_write(cells, value, definition)
             else:
-                storage = self._graph.values[value].storage
-                self._clobber_partners(op, position, cells)
                 rest = self.held(cells, value) if self._writes_a_part(op, value) else frozenset()
-                cells[storage] = rest | {definition}
-                self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+                self._write(op, position, frozenset({definition}), cells, rest)
 
     def _writes_a_part(self, op: Op, value: int) -> bool:
         """Whether `value` is an array of which the op may leave elements as they are."""
@@ -183,7 +180,8 @@ class Run:
             self._observe((origin, 0), total)
         self._observe((origin, number), term)
         whole = number + 1 == count
-        self._write(op, (origin, 0) if whole else ('partial', origin, number + 1), cells)
+        made: Definition = (origin, 0) if whole else ('partial', origin, number + 1)
+        self._write(op, 0, frozenset({made}), cells)
 
     def _add_rows(self, op: Op, cells: Cells) -> None:
         """The same by rows."""
@@ -193,14 +191,19 @@ class Run:
         if first:
             self._observe((origin, 0), total)
         self._observe((origin, 1), part_of)
-        self._write(op, made, cells)
+        self._write(op, 0, frozenset({made}), cells)
 
-    def _write(self, op: Op, definition: Definition, cells: Cells) -> None:
-        """The only result of `op` is this now."""
-        storage = self._graph.values[op.results[0]].storage
-        self._clobber_partners(op, 0, cells)
-        cells[storage] = frozenset({definition})
-        self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
+    def _write(self,
+               op: Op,
+               position: int,
+               made: FrozenSet[Definition],
+               cells: Cells,
+               rest: FrozenSet[Definition] = frozenset()) -> None:
+        """The result of `op` at `position` is `made` now, or the `rest` that it had before."""
+        storage = self._graph.values[op.results[position]].storage
+        self._clobber_partners(op, position, cells)
+        cells[storage] = made | rest
+        self.writers[storage] = self.writers.get(storage, frozenset()) | made
 
     def _release(self, op: Op, cells: Cells) -> None:
         """The data is gone; what it was tells readers of the shape apart."""
@@ -277,11 +280,8 @@ class Run:
     def _added(self, op: Op, cells: Cells) -> None:
         written = self._claims.reloads.get(op.id)
         made = self._made(op, cells) if written is None else self._written[written]
-        for position, value in enumerate(op.results):
-            storage = self._graph.values[value].storage
-            self._clobber_partners(op, position, cells)
-            cells[storage] = made
-            self.writers[storage] = self.writers.get(storage, frozenset()) | made
+        for position in range(len(op.results)):
+            self._write(op, position, made, cells)
 
     def _made(self, op: Op, cells: Cells) -> FrozenSet[Definition]:
         """What an added op computes, as far as it is known. ('chosen', mask, operand): the operand where the mask is not zero,

@@ -45,10 +45,10 @@ def taken(op: Op, operands: Tuple[Definitions, ...]) -> Optional[Definitions]:
 
 
 def whole(op: Op, held: Definitions) -> Tuple[Definitions, Tuple]:
-    """What the operand of `op` is part of, if `op` computes each element by itself, and which rows it is; else the operand
+    """What the one operand of `op` is part of, if `op` computes each element by itself, and which rows it is; else the operand
     as it is, and nothing."""
     part = next(iter(held)) if len(held) == 1 else ()
-    if op.facts.elementwise and part[:1] == (_ROWS,):
+    if op.facts.elementwise and len(op.operands) == 1 and part[:1] == (_ROWS,):
         return part[3], part[:3]
     return held, ()
 
