@@ -9,9 +9,8 @@ from transpiler.ir import KEEP, Graph
 from transpiler.passes.context import PassContext
 
 
-def drop_unread_keeps(graph: Graph, context: PassContext) -> Graph:
+def drop_unread_keeps(graph: Graph, _context: PassContext) -> Graph:
     """Comes before recomputation, which takes what a KEEP op names for needed."""
-    del context
     for region in graph.regions:
         region.ops = [op for op in region.ops if graph.ops[op].kind != KEEP]
     return graph

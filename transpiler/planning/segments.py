@@ -8,7 +8,7 @@ is known outside is released after its last use: as little of it as keeps the pe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, List, Mapping, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, Union
 
 from transpiler.analysis.elsewhere import other_sizes
 from transpiler.analysis.interference import Interference
@@ -87,15 +87,11 @@ def _why_not(chosen: Plan, options: PlanOptions, runtime: Runtime) -> str:
         return _PARALLEL
     if any(op.kind == FORGET for op in chosen.graph.region_ops(0)):
         return _FORGETS
+    uncut = chosen.upkeep_after
     if options.segments is None and not _gains(
-            *_upkeeps(chosen, chosen.graph, segments_of(chosen.graph), runtime)):
+            uncut, upkeep(chosen.graph, runtime, segments_of(chosen.graph))):
         return _NO_GAIN
     return ''
-
-
-def _upkeeps(chosen: Plan, graph: Graph, segments: Segments,
-             runtime: Runtime) -> Tuple[UpkeepOf, UpkeepOf]:
-    return upkeep(chosen.graph, runtime), upkeep(graph, runtime, segments)
 
 
 def _gains(before: UpkeepOf, after: UpkeepOf) -> bool:
@@ -104,7 +100,7 @@ def _gains(before: UpkeepOf, after: UpkeepOf) -> bool:
 
 
 def _why_worse(chosen: Plan, cut: _Cut, context: PassContext) -> str:
-    before, after = _upkeeps(chosen, cut.graph, cut.segments, context.runtime)
+    before, after = chosen.upkeep_after, upkeep(cut.graph, context.runtime, cut.segments)
     if not _gains(before, after):
         return _NO_GAIN
     # Never above the untouched program, and above the plan by no more than half of what is saved: that is an estimate.

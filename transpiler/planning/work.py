@@ -34,7 +34,8 @@ class Work:
     _known: Dict[int, Tuple[Graph,
                             Dict[str, Any]]] = field(default_factory=dict)  # by id, which it keeps
     _met: Dict[int, List[Tuple[Graph, Timeline]]] = field(default_factory=dict)  # by `_look`
-    _elsewhere: Dict[int, Tuple[Graph, Elsewhere]] = field(default_factory=dict)  # by id, too
+    _elsewhere: Dict[int,
+                     Elsewhere] = field(default_factory=dict)  # by id of the graph, which it keeps
 
     def done(self, graph: Graph, step: NamedPass, saved: float, spent: float,
              make: Callable[[], Done]) -> Done:
@@ -70,8 +71,8 @@ class Work:
                         dims: Mapping[str, int]) -> bool:
         """Whether `graph` may not stand for `original`, as it needs more where it was not made for."""
         if id(original) not in self._elsewhere:
-            self._elsewhere[id(original)] = original, Elsewhere(original, runtime, dims)
-        return self._elsewhere[id(original)][1].grows(graph)
+            self._elsewhere[id(original)] = Elsewhere(original, runtime, dims)
+        return self._elsewhere[id(original)].grows(graph)
 
 
 def _look(graph: Graph) -> int:

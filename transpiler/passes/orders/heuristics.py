@@ -24,7 +24,7 @@ def given(problem: OrderProblem) -> Order:
 def longest_path_first(problem: OrderProblem) -> Order:
     """Ready ops by the length of the longest path from them to the end (memonger: Chen et al. 2016, Caffe2)."""
     priority = [(-height,) for height in topological.heights(problem.after)]
-    return by_priority(problem, priority)
+    return topological.by_priority(problem.before, problem.after, priority)
 
 
 def updates_early(problem: OrderProblem) -> Order:
@@ -156,11 +156,6 @@ def bytes_made(problem: OrderProblem) -> List[int]:
         if users and not problem.from_start[cell]:
             made[users[0]] += problem.sizes[cell]
     return made
-
-
-def by_priority(problem: OrderProblem, priority: List[Tuple]) -> Order:
-    """The ready op with the smallest priority first, then the given order (Kahn's algorithm with a heap)."""
-    return topological.by_priority(problem.before, problem.after, priority)
 
 
 def backwards(heuristic: Heuristic, problem: OrderProblem) -> Order:

@@ -29,8 +29,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     # A value that is not released keeps its contents: somebody may fetch it.
     shared = {
         op: [pair for pair in pairs if pair[0] in gone]
-        for op, pairs in in_place_by_op(graph,
-                                        context.collecting(graph).lifetimes).items()
+        for op, pairs in in_place_by_op(graph, lifetimes).items()
     }
     released = {at: [values] for at, values in dying.items()}
     write_releases(graph, graph.regions[0], released, shared, guarded=True)

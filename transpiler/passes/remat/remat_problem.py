@@ -21,7 +21,7 @@ _MAIN = 0
 
 @dataclass
 class RematProblem:
-    """Ops of the main region by index, in the order that is kept, and the cells of `orders.problem.OrderProblem`.
+    """Ops of the main region by index, in the order that is kept, and the cells of an `OrderProblem`.
 
     `ops` are op ids, `cells` the storages. `operands[op]` are the cells whose data an op that may be cloned reads, and
     `results[op]` those that its clone makes again; both are empty for the others. `producer[cell]` is the op whose clone
