@@ -6,12 +6,13 @@ given says for which function they are.
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Protocol, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Protocol, Tuple
 
 from paddle.jit.dy2static.program_translator import SymbolicStaticFunction
 from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
 from paddle.static import BuildStrategy
 
+from transpiler.backends.base import Traced
 from transpiler.backends.static_functions import layer_of
 
 _STRATEGY = 'build_strategy'
@@ -87,6 +88,21 @@ class FunctionWatch:
             return layer is None
         own = {id(p) for p in (*layer.parameters(), *layer.buffers())}
         return all(id(p) in own for p in made.partial_program._params)
+
+
+def traced(mode: str, inputs: Iterable[Any]) -> Traced:
+    """`inputs` are the variables that a program is made for."""
+    return Traced(mode, ', '.join(f'{v.dtype.name.lower()}{list(v.shape)}' for v in inputs))
+
+
+def forget_programs(partial: Any, made: Iterable[str]) -> None:
+    """Drops programs that a partial program has, by the names of their attributes; they are made again when they are asked for.
+    With one for training, Paddle says then of what kind gradients are, by which it drops those that there are: once is enough."""
+    had = [name for name in made if name in partial.__dict__]
+    if any('train' in name for name in had):
+        partial._set_grad_type = lambda params, program: None
+    for name in had:
+        del partial.__dict__[name]
 
 
 class _Marked(BuildStrategy):

@@ -11,7 +11,7 @@ from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgram
 from transpiler.backends.base import Planner, Traced
 from transpiler.backends.paddle2.environment import check_paddle
 from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch
+from transpiler.backends.watching import FunctionWatch, forget_programs, traced
 
 _MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
               if isinstance(kind, LazyInitialized) and name.startswith('_train'))
@@ -34,12 +34,12 @@ class _Hook(PartialProgramLayerHook):
         partial.set_hooker(self)
         self._planned = False
         partial._prepare_attributes = self._attributes
-        self._forget_programs()
+        forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial.set_hooker(self._inner)
         del self._partial._prepare_attributes
-        self._forget_programs()
+        forget_programs(self._partial, _MADE)
 
     def before_append_backward(self, program: Any) -> Any:
         return self._inner.before_append_backward(program) if self._inner else program
@@ -70,14 +70,4 @@ class _Hook(PartialProgramLayerHook):
         return PartialProgramLayer._prepare_attributes(partial, force_not_use_pt or ordered)
 
     def _traced(self, mode: str) -> Traced:
-        inputs = (v for v in self._partial._inputs if isinstance(v, Variable))
-        return Traced(mode, ', '.join(f'{v.dtype.name.lower()}{list(v.shape)}' for v in inputs))
-
-    def _forget_programs(self) -> None:
-        """They are made again when they are asked for. Paddle says then of what kind gradients are, by which it drops those that
-        there are: once is enough."""
-        made = [name for name in _MADE if name in self._partial.__dict__]
-        if made:
-            self._partial._set_grad_type = lambda params, program: None
-        for name in made:
-            del self._partial.__dict__[name]
+        return traced(mode, (v for v in self._partial._inputs if isinstance(v, Variable)))

@@ -16,7 +16,7 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, Partia
 from transpiler.backends.base import Planner, Traced
 from transpiler.backends.paddle3.environment import check_paddle
 from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch
+from transpiler.backends.watching import FunctionWatch, forget_programs, traced
 from transpiler.errors import UnsupportedPaddleError
 
 _CSE = 'FLAGS_enable_cse_in_dy2st'
@@ -50,13 +50,13 @@ class _Hook(PartialProgramLayerHook):
         partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
         partial._prepare_attributes = self._attributes
         self._planned = False
-        self._forget_programs()
+        forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial._hookers.remove(self)
         for own in ('_create_program', '_prepare_attributes'):
             del self._partial.__dict__[own]
-        self._forget_programs()
+        forget_programs(self._partial, _MADE)
 
     def after_append_backward(self, program: Any, inputs: Any, targets: Any, gradients: Any,
                               forward_end: int, backward_start: int) -> Tuple[Any, int, Any]:
@@ -74,21 +74,12 @@ class _Hook(PartialProgramLayerHook):
             self._planned = True
 
     def _traced(self, mode: str) -> Traced:
-        inputs = (f'{v.dtype.name.lower()}{list(v.shape)}' for v in self._partial._inputs.var_list)
-        return Traced(mode, ', '.join(inputs))
+        return traced(mode, self._partial._inputs.var_list)
 
     def _attributes(self, in_sot_mode: bool = False) -> Any:
         """Paddle runs in their order what it says is a stretch, and in any other what it was given as a whole."""
         self._partial.program_id  # who asks for a program has it made, and planned
         return PartialProgramLayer._prepare_attributes(self._partial, in_sot_mode or self._planned)
-
-    def _forget_programs(self) -> None:
-        """They are made again when they are asked for. Paddle says then of what kind gradients are, by which it drops those that
-        there are: once is enough."""
-        if 'train_program' in self._partial.__dict__:
-            self._partial._set_grad_type = lambda params, program: None
-        for made in _MADE:
-            self._partial.__dict__.pop(made, None)
 
 
 def _as_planned(create: Callable[[bool], Any], is_infer_mode: bool) -> Any:
