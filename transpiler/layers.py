@@ -117,10 +117,7 @@ def _check(request: Request) -> None:
         if given is not None:
             raise InvalidArgumentError(
                 f'{argument} names variables of programs; of a layer, all that it returns is kept')
-    arguments.row_hints('batch_size', request.batch_size)
-    arguments.byte_count('budget', request.budget)
-    if request.trip_count is not None and not isinstance(request.trip_count, Mapping):
-        arguments.positive('trip_count', request.trip_count)
+    request.checked()
     arguments.runtime_of(request.runtime, COLLECTING)
 
 

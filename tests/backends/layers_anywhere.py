@@ -146,7 +146,17 @@ def test_of_a_function_of_no_layer_all_is_told_in_one_line() -> None:
 def test_bad_calls_are_answered_at_once() -> None:
     with pytest.raises(InvalidProgramError, match='to_static'):
         memory_optimize(Net())
-    for options in ({'batch_size': 0}, {'budget': 'much'}, {'fetch_list': ['x']}):
+    for options in ({
+            'batch_size': 0
+    }, {
+            'budget': 'much'
+    }, {
+            'fetch_list': ['x']
+    }, {
+            'trip_count': {
+                1: 0
+            }
+    }):
         made = simple()
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             memory_optimize(made, **options)
