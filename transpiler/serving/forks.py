@@ -9,7 +9,7 @@ import json
 import os
 import resource
 import signal
-from typing import Callable
+from typing import Callable, Tuple
 
 from transpiler import errors
 from transpiler.errors import InvalidProgramError, TranspilerError
@@ -20,10 +20,28 @@ _LONGEST = 200
 def in_a_fork(work: Callable[[], None], program: str) -> None:
     """Runs `work`, whose results are files, if any, in a fork. What Paddle prints when it ends is not shown.
 
+    A fork that a signal has ended is made once more: it may have died of what other threads of this process were about. Of a
+    damaged program the next one, which has the same memory, dies, too.
+
     Raises:
         TranspilerError: `work` raised it.
         InvalidProgramError: `work` raised another error, or ended the process; `program` is what it was done to.
     """
+    answer, status = _answer(work, program)
+    if not answer and os.WIFSIGNALED(status):
+        answer, status = _answer(work, program)
+    if not answer:
+        how = 'ends'
+        if os.WIFSIGNALED(status):
+            how = f'ends with {signal.Signals(os.WTERMSIG(status)).name}'
+        raise InvalidProgramError(f'{program}: damaged: Paddle {how} when it reads the program')
+    said = json.loads(answer.decode())
+    if said:
+        raise getattr(errors, said['kind'])(said['message'])
+
+
+def _answer(work: Callable[[], None], program: str) -> Tuple[bytes, int]:
+    """What a fork says, nothing if it ended before; and how it ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -33,14 +51,7 @@ def in_a_fork(work: Callable[[], None], program: str) -> None:
     with os.fdopen(reading, 'rb') as stream:
         answer = stream.read()
     _, status = os.waitpid(child, 0)
-    if not answer:
-        how = 'ends'
-        if os.WIFSIGNALED(status):
-            how = f'ends with {signal.Signals(os.WTERMSIG(status)).name}'
-        raise InvalidProgramError(f'{program}: damaged: Paddle {how} when it reads the program')
-    said = json.loads(answer.decode())
-    if said:
-        raise getattr(errors, said['kind'])(said['message'])
+    return answer, status
 
 
 def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None:

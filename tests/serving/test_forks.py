@@ -1,0 +1,56 @@
+"""What a fork of this process says of a program that Paddle may end on."""
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.serving.forks import in_a_fork
+
+
+def dying(folder: Path, times: int, how: Callable[[], None]) -> Callable[[], None]:
+    """Ends the process in so many calls; each leaves a file."""
+
+    def work() -> None:
+        calls = len(list(folder.iterdir()))
+        (folder / str(calls)).touch()
+        if calls < times:
+            how()
+
+    return work
+
+
+def crash() -> None:
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_what_a_fork_dies_of_once_is_no_damage(tmp_path: Path) -> None:
+    in_a_fork(dying(tmp_path, 1, crash), 'x.pdmodel')
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_every_fork_dies_of_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(InvalidProgramError,
+                       match='^x.pdmodel: damaged: Paddle ends with SIGSEGV when'):
+        in_a_fork(dying(tmp_path, 9, crash), 'x.pdmodel')
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def refuse() -> None:
+    raise SavedFileError('no such file')
+
+
+@pytest.mark.parametrize('how, error, words',
+                         [(lambda: os._exit(1), InvalidProgramError, 'Paddle ends when it reads'),
+                          (refuse, SavedFileError, '^no such file$'),
+                          (lambda: 1 // 0, InvalidProgramError, 'ZeroDivisionError')])
+def test_what_is_said_or_ends_in_order_is_not_asked_twice(how: Callable[[], None], error: type,
+                                                          words: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=words):
+        in_a_fork(dying(tmp_path, 1, how), 'x.pdmodel')
+    assert len(list(tmp_path.iterdir())) == 1
