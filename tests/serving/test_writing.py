@@ -307,6 +307,28 @@ def test_where_links_are_refused_half_of_a_backup_never_comes_back(at, tmp_path,
     assert calls and contents(tmp_path) == {'page': OLD}
 
 
+@pytest.mark.parametrize('has_links', [True, False])
+@pytest.mark.parametrize('count', [1, 2])
+def test_an_output_that_was_one_file_with_the_input_is_one_of_its_own(count, has_links, tmp_path,
+                                                                      monkeypatch):
+    """By hard links: what is written goes under the name of the output alone."""
+
+    def refuse(*_, **__):
+        raise OSError(1, 'Operation not permitted')
+
+    inputs, outputs = ([tmp_path / f'{stem}{i}' for i in range(count)] for stem in ('in', 'out'))
+    for source, target in zip(inputs, outputs):
+        source.write_bytes(OLD)
+        os.link(source, target)
+    if not has_links:
+        monkeypatch.setattr(os, 'link', refuse)
+    write_all([Together(tmp_path, {path.name: NEW for path in outputs})], inputs)
+    assert contents(tmp_path) == {**{p.name: OLD for p in inputs}, **{p.name: NEW for p in outputs}}
+    assert {os.stat(path).st_nlink for path in (*inputs, *outputs)} == {1}
+    write_all([Together(tmp_path, {path.name: inputs[0] for path in outputs})], inputs)
+    assert {os.stat(path).st_nlink for path in (*inputs, *outputs)} == {1}
+
+
 @pytest.mark.parametrize('refused', [(), ('_clone',), ('_clone', 'copy_file_range')])
 def test_copies_have_the_same_bytes_however_the_system_copies(refused, tmp_path, monkeypatch):
 
