@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, Tuple
 
-from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
+from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.errors import InvalidArgumentError, InvalidProgramError
 
 DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
@@ -53,7 +53,7 @@ def _own_name(op: Any) -> str:
 
 def _written_over(op: Any, value: Any) -> Any:
     """The operand of `op` that its result `value` is; None if it is none."""
-    aliases = in_place_results(op) if op is not None and op.name().startswith(DIALECT) else {}
+    aliases = in_place_results(op) if op is not None else {}
     for slot, operand in aliases.items():
         if op.result(slot).initialized() and op.result(slot).id == value.id:
             source = op.operand_source(operand)

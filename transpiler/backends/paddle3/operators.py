@@ -16,7 +16,6 @@ _FORMER: Mapping[str, str] = MappingProxyType({
     'divide': 'elementwise_div',
     'maximum': 'elementwise_max',
     'minimum': 'elementwise_min',
-    'elementwise_pow': 'elementwise_pow',
     'embedding': 'lookup_table_v2',
     'matmul': 'matmul_v2',
     'full': 'fill_constant',
