@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 from paddle.base import core
@@ -94,6 +94,30 @@ def answer_apart(module: str,
         reason = lines[-1] if lines else f'the process ended with {done.returncode}'
         raise InvalidProgramError(f'{program} does not run: {reason}')
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def predictor_of(location: Sequence[str], settings: Sequence[str]) -> Any:
+    """Loads a program, by what Paddle Inference is told to load; `settings` are names of SWITCHES."""
+    from paddle import inference
+    config = inference.Config(*location)
+    config.disable_glog_info()
+    for setting in settings:
+        SWITCHES[setting](config)
+    return inference.create_predictor(config)
+
+
+def served_once(predictor: Any, feed: Mapping[str, np.ndarray]) -> List[np.ndarray]:
+    """What it gives for these inputs, in the order of its outputs."""
+    for name in predictor.get_input_names():
+        predictor.get_input_handle(name).copy_from_cpu(feed[name])
+    predictor.run()
+    return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
+
+
+def arrays_in(path: str) -> Dict[str, np.ndarray]:
+    """All arrays of an `.npz` file, by name; whatever numpy raises if it is none."""
+    with np.load(path) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 class Peaks:

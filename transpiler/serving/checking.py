@@ -13,9 +13,10 @@ from transpiler.backends.paddle2.importer import declared, import_program, parse
 from transpiler.errors import InvalidArgumentError
 from transpiler.request import Request, check_names
 from transpiler.serving.apart import RunSpec
-from transpiler.serving.files import SavedProgram, check_fetched, read_program
+from transpiler.serving.files import SavedProgram, read_program
+from transpiler.serving.given import check_fetched, check_same_inputs
 from transpiler.serving.requests import RequestSpec, serve_apart
-from transpiler.serving.rows import Row, read_npz
+from transpiler.serving.rows import Row, read_inputs
 from transpiler.serving.running import SETTINGS, make_feed, read_state, run_apart
 from transpiler.serving.settings import serve_settings
 from transpiler.serving.trial import try_import
@@ -96,10 +97,7 @@ def _check_agreement(old: SavedProgram, new: SavedProgram, fetch: List[str]) -> 
         check_names(declared(parse(saved.serialized)), frozenset(fetch))
         if saved.for_inference:
             check_fetched(saved, fetch)
-    different = sorted(old.feeds ^ new.feeds)
-    if different:
-        raise InvalidArgumentError(
-            f'only one of {old.path} and {new.path} has an input {different[0]!r}')
+    check_same_inputs(old, new, (old.feeds, new.feeds))
 
 
 def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
@@ -110,11 +108,7 @@ def _inputs(saved: SavedProgram, feed: Optional[str], fetch: List[str],
     if feed is None:
         sizes = {n: tuple(d.evaluate(dims) for d in shape or ()) for n, shape in shapes.items()}
         return make_feed(saved, sorted(shapes), sizes)
-    given = read_npz(feed)
-    missing = sorted(set(shapes) - set(given))
-    if missing:
-        raise InvalidArgumentError(f'{feed} has no array for input {missing[0]!r}')
-    return {name: given[name] for name in shapes}
+    return read_inputs(feed, shapes)
 
 
 def _is_input(value: Any, saved: SavedProgram) -> bool:

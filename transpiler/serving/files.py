@@ -9,19 +9,19 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.importer import parse
 from transpiler.backends.paddle2.soundness import defect, unknown_operator
-from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
+from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.serving.given import found
 from transpiler.serving.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                         old_parameters, parameter_files, possible_companions)
-from transpiler.serving.outputs import check_free, check_text, each_alone, place
+from transpiler.serving.outputs import check_apart, check_free, each_alone
 from transpiler.serving.parameters import check_parameter_files, check_parameters, parameters_of
-from transpiler.serving.writing import (Contents, Together, finish_interrupted, was_interrupted,
-                                        write_all)
+from transpiler.serving.writing import Contents, Together, finish_interrupted, write_all
 
 _FETCHES = ('fetch', 'fetch_v2')
 # Paddle counts 2.6.2 as 2006002.
@@ -94,7 +94,7 @@ def read_program(given: str) -> SavedProgram:
         SavedFileError: no such file, no permission, missing or damaged parameters.
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
-    path = _found(Path(given))
+    path = found(Path(given), MODEL, find_program)
     raw = _read(path)
     message = _parse(path, raw)
     saved = SavedProgram(path, message, companions(path))
@@ -104,17 +104,6 @@ def read_program(given: str) -> SavedProgram:
     if saved.for_inference:
         _check_parameters(saved)
     return saved
-
-
-def _found(given: Path) -> Path:
-    check_text(given)
-    for path in (given, Path(str(given) + MODEL)):
-        if was_interrupted(path):
-            raise SavedFileError(f'{path} was being replaced by a call that was killed; the next '
-                                 f'one that writes to {path.parent} completes it')
-    path = find_program(given)
-    check_text(path)
-    return path
 
 
 def _read(path: Path) -> bytes:
@@ -164,7 +153,7 @@ def write_program(out: str,
     gone = [p for p in companions(target).values() if p.name not in contents]
     own = [target.parent / name for name in contents]
     check_free([*map(Path, others), *own, *gone], saved.files, force)
-    _check_apart(map(Path, others), target)
+    check_apart(map(Path, others), target, possible_companions(target).values())
     program = Together(target.parent, contents, tuple(p.name for p in gone))
     write_all([*each_alone(others.items()), program], saved.files)
     return own[::-1]
@@ -175,13 +164,6 @@ def _target(out: str, saved: SavedProgram) -> Path:
     if out.endswith(('/', os.sep)) or target.is_dir():
         raise SavedFileError(f'{out} is a directory; name the file to write')
     return target if saved.is_bare or target.suffix == MODEL else Path(out + MODEL)
-
-
-def check_fetched(saved: SavedProgram, names: Iterable[str]) -> None:
-    """Raises InvalidArgumentError for a name that an inference program does not fetch by itself."""
-    for name in sorted(set(names) - saved.fetches):
-        raise InvalidArgumentError(f'{saved.path} fetches {", ".join(sorted(saved.fetches))} and '
-                                   f'nothing else: save it with {name!r} among its fetch variables')
 
 
 def _parse(path: Path, raw: bytes) -> framework_pb2.ProgramDesc:
@@ -245,11 +227,3 @@ def _check_parameters(saved: SavedProgram) -> None:
 
 def _is_parameter(variable: framework_pb2.VarDesc) -> bool:
     return variable.persistable and variable.type.type == framework_pb2.VarType.LOD_TENSOR
-
-
-def _check_apart(paths: Iterable[Path], target: Path) -> None:
-    """Raises SavedFileError for a path that would be read as part of the program in `target`."""
-    own = {place(p) for p in (target, *possible_companions(target).values())}
-    for path in paths:
-        if place(path) in own:
-            raise SavedFileError(f'{path} would be read as part of {target}; name another file')

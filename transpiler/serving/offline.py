@@ -23,7 +23,8 @@ from transpiler.report.data import human
 from transpiler.request import Request, check_names
 from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.enclosure import enclose, is_enclosed
-from transpiler.serving.files import SavedProgram, check_fetched
+from transpiler.serving.files import SavedProgram
+from transpiler.serving.given import check_fetched
 from transpiler.serving.in_parts import run_in_parts
 from transpiler.serving.inputs import move_inputs
 from transpiler.serving.layouts import PARAMETERS

@@ -41,6 +41,14 @@ def check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> No
         taken.add(place(path))
 
 
+def check_apart(paths: Iterable[Path], target: Path, companions: Iterable[Path]) -> None:
+    """Raises SavedFileError for a path that would be read as part of the program in `target`, with its `companions`."""
+    own = {place(each) for each in (target, *companions)}
+    for path in paths:
+        if place(path) in own:
+            raise SavedFileError(f'{path} would be read as part of {target}; name another file')
+
+
 def place(path: Path) -> str:
     """Where a name is, whatever it is a link to."""
     return os.path.join(os.path.realpath(path.parent), path.name)

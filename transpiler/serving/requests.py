@@ -13,19 +13,17 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Dict, List, Mapping, Tuple
+from typing import List, Mapping, Tuple
 
-import numpy as np
 from paddle.base import core
 
-from transpiler.serving.apart import answer_apart, digest
+from transpiler.serving.apart import answer_apart, arrays_in, digest, predictor_of
 from transpiler.serving.files import read_program
-from transpiler.serving.running import predictor_of
 
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """`order` says which of `feeds`, `.npz` files of inputs, each request sends; `settings` are names of settings.SWITCHES."""
+    """`order` says which of `feeds`, `.npz` files of inputs, each request sends; `settings` are names of apart.SWITCHES."""
 
     program: str
     feeds: List[str]
@@ -69,14 +67,14 @@ def serve_apart(spec: RequestSpec, environment: Mapping[str, str] = MappingProxy
 
 def serve(spec: RequestSpec) -> Served:
     """Serves in this process."""
-    predictor = predictor_of(read_program(spec.program), spec.settings)
+    predictor = predictor_of(read_program(spec.program).location, spec.settings)
     inputs = {name: predictor.get_input_handle(name) for name in predictor.get_input_names()}
     outputs = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
     _forget_highest()
     resting, loaded = core.host_memory_stat_current_value('Allocated', 0), status('VmRSS')
     after: List[Tuple[int, int, float, str]] = []
     for index in spec.order:
-        arrays = _arrays(spec.feeds[index])
+        arrays = arrays_in(spec.feeds[index])
         started = time.process_time()
         for name, handle in inputs.items():
             handle.copy_from_cpu(arrays[name])
@@ -100,11 +98,6 @@ def _forget_highest() -> None:
     """Loading may have needed more than there is now, and requests are asked about."""
     with contextlib.suppress(OSError), open('/proc/self/clear_refs', 'w') as file:
         file.write('5')
-
-
-def _arrays(path: str) -> Dict[str, np.ndarray]:
-    with np.load(path) as arrays:
-        return {name: arrays[name] for name in arrays.files}
 
 
 if __name__ == '__main__':

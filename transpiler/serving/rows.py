@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 from zipfile import BadZipFile
 
 import numpy as np
 from rich.table import Table
 
-from transpiler.errors import SavedFileError
+from transpiler.errors import InvalidArgumentError, SavedFileError
 from transpiler.report.data import human
 from transpiler.report.text import add_row, plain_table
-from transpiler.serving.apart import RunResult
+from transpiler.serving.apart import RunResult, arrays_in
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,23 @@ class Row:
         }
 
 
-def read_npz(path: str) -> Dict[str, np.ndarray]:
+def read_inputs(path: str, names: Collection[str]) -> Dict[str, np.ndarray]:
+    """The arrays of these names in an `.npz` file.
+
+    Raises:
+        SavedFileError: it is no such file.
+        InvalidArgumentError: it does not have one of them.
+    """
+    given = _read_npz(path)
+    missing = sorted(set(names) - set(given))
+    if missing:
+        raise InvalidArgumentError(f'{path} has no array for input {missing[0]!r}')
+    return {name: given[name] for name in names}
+
+
+def _read_npz(path: str) -> Dict[str, np.ndarray]:
     try:
-        with np.load(path) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        return arrays_in(path)
     except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile,
             zlib.error) as error:
         raise SavedFileError(f'cannot read {path}: no .npz file of arrays') from error

@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 import paddle
@@ -20,8 +20,10 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, SavedFileError
-from transpiler.serving.apart import SWITCHES, Peaks, RunResult, RunSpec, answer_apart, digest
+from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer_apart, arrays_in, digest,
+                                      predictor_of, served_once)
 from transpiler.serving.files import SavedProgram, read_program
+from transpiler.serving.given import drawn, numpy_type
 from transpiler.serving.parameters import fits
 from transpiler.serving.pickled_arrays import read_arrays
 
@@ -44,35 +46,16 @@ def run_apart(spec: RunSpec, environment: Mapping[str, str] = MappingProxyType({
 def run(spec: RunSpec) -> RunResult:
     """Runs `spec` in this process."""
     saved = read_program(spec.program)
-    with np.load(spec.feed) as arrays:
-        feed = {name: arrays[name] for name in arrays.files}
     start = _predictor if saved.for_inference else _executor
-    step, state = start(saved, spec, feed)
+    step, state = start(saved, spec, arrays_in(spec.feed))
     peaks = Peaks()
     digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
     return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
 
 
-def predictor_of(saved: SavedProgram, settings: Sequence[str]) -> Any:
-    """Loads it; `settings` are names of settings.SWITCHES."""
-    from paddle import inference
-    config = inference.Config(*saved.location)
-    config.disable_glog_info()
-    for setting in settings:
-        SWITCHES[setting](config)
-    return inference.create_predictor(config)
-
-
 def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
-    predictor = predictor_of(saved, spec.settings)
-
-    def step() -> List[np.ndarray]:
-        for name in predictor.get_input_names():
-            predictor.get_input_handle(name).copy_from_cpu(feed[name])
-        predictor.run()
-        return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
-
-    return step, lambda: ''
+    predictor = predictor_of(saved.location, spec.settings)
+    return lambda: served_once(predictor, feed), lambda: ''
 
 
 def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
@@ -138,7 +121,7 @@ def make_feed(saved: SavedProgram,
               names: List[str],
               sizes: Dict[str, Tuple[int, ...]],
               seed: int = 0) -> Dict[str, np.ndarray]:
-    """Inputs that any program accepts: normal numbers, and 0 or 1 where whole numbers are asked for.
+    """Inputs of these sizes, drawn.
 
     Raises:
         InvalidProgramError: an input with LoD, which has no shape to draw from.
@@ -150,21 +133,17 @@ def make_feed(saved: SavedProgram,
         described = variables[name].type.lod_tensor
         if described.lod_level:
             raise InvalidProgramError(f'input {name!r} has LoD; give inputs with --feed')
-        dtype = _numpy_type(described.tensor.data_type)
-        whole = np.dtype(dtype).kind in 'iub'
-        value = random.randint(0, 2, sizes[name]) if whole else random.randn(*sizes[name])
-        feed[name] = value.astype(dtype)
+        feed[name] = drawn(random, _short(described.tensor.data_type), sizes[name])
     return feed
 
 
-def _numpy_type(data_type: int) -> Any:
-    name = core.VarDesc.VarType(data_type).name
-    return {
-        'FP32': 'float32',
-        'FP64': 'float64',
-        'FP16': 'float16',
-        'BF16': 'uint16'
-    }.get(name, name.lower())
+def _numpy_type(data_type: int) -> str:
+    return numpy_type(_short(data_type))
+
+
+def _short(data_type: int) -> str:
+    name: str = core.VarDesc.VarType(data_type).name
+    return name
 
 
 if __name__ == '__main__':

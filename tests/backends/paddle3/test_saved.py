@@ -19,9 +19,9 @@ from tests.backends.paddle3.running import MIB, assert_equal, optimized, run
 from tests.backends.paddle3.saved import contents, save, save_arrays, wide
 from transpiler.backends.paddle3.marks import mark_of
 from transpiler.cli import main
-from transpiler.serving.apart import RunSpec
+from transpiler.serving.apart import RunSpec, predictor_of
 from transpiler.serving.pir import running
-from transpiler.serving.pir.files import load
+from transpiler.serving.pir.files import load, read_model
 
 paddle.enable_static()
 
@@ -119,14 +119,22 @@ def test_check_finds_weights_that_differ(folder: Path, monkeypatch: Any) -> None
     assert result.exit_code == 3 and 'different bytes' in result.output
 
 
-def test_every_setting_that_paddle_can_load_is_tried() -> None:
+def test_every_setting_that_paddle_can_load_is_tried(folder: Path) -> None:
     """`enable_memory_optim` alone it cannot; when it can, this fails."""
-    assert ('memory_optim',) not in running.SETTINGS and ('memory_optim',
-                                                          'new_executor') in running.SETTINGS
-    config = paddle.inference.Config()
-    config.enable_memory_optim()
-    assert paddle.__version__.startswith('3.') and len(set(running.SETTINGS)) == len(
-        running.SETTINGS)
+    assert ('memory_optim', 'new_executor') in running.SETTINGS
+    assert len(set(running.SETTINGS)) == len(running.SETTINGS)
+    without = [each for each in running.SETTINGS if 'new_executor' not in each]
+    assert without and not any('memory_optim' in each for each in without)
+    for settings in without:
+        with pytest.raises(ValueError, match='memory_optimize_pass'):
+            predictor_of(read_model(str(folder / 'wide')).location, [*settings, 'memory_optim'])
+
+
+def test_inputs_without_dims_are_drawn_too(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr('transpiler.serving.pir.checking.run_apart', running.run)
+    save(tmp_path / 'number', lambda x: paddle.tanh(x) + static.nn.fc(paddle.ones([2, 2]), 2), [])
+    rows = json.loads(done(tmp_path, 'check', 'number', 'number', '--json').stdout)
+    assert [row['equal'] for row in rows] == [True, True]
 
 
 def test_what_was_written_once_is_not_written_anew(folder: Path) -> None:

@@ -13,11 +13,10 @@ from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.errors import InvalidArgumentError
 from transpiler.ir.symbols import BATCH
 from transpiler.serving.apart import RunSpec
-from transpiler.serving.pir.files import SavedModel, check_fetched, read_model
+from transpiler.serving.given import check_fetched, check_same_inputs, drawn
+from transpiler.serving.pir.files import SavedModel, read_model
 from transpiler.serving.pir.running import SETTINGS, run_apart
-from transpiler.serving.rows import Row, read_npz
-
-_NUMPY = {'FP32': 'float32', 'FP64': 'float64', 'FP16': 'float16', 'BF16': 'uint16'}
+from transpiler.serving.rows import Row, read_inputs
 
 
 def compare(source: str, target: str, feed: Optional[str], fetch: List[str], batch_size: int,
@@ -34,10 +33,7 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
         if not saved.for_inference:
             raise InvalidArgumentError(f'{saved.path} has no fetch operator: no predictor loads it')
         check_fetched(saved, fetch)
-    different = sorted(set(old.inputs) ^ set(new.inputs))
-    if different:
-        raise InvalidArgumentError(
-            f'only one of {old.path} and {new.path} has an input {different[0]!r}')
+    check_same_inputs(old, new, (old.inputs, new.inputs))
     settings = SETTINGS if every_setting else SETTINGS[:1]
     rows: List[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -58,24 +54,16 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
 def _inputs(saved: SavedModel, feed: Optional[str], batch_size: int) -> Dict[str, np.ndarray]:
     if feed is None:
         return _drawn(saved, batch_size)
-    given = read_npz(feed)
-    missing = sorted(set(saved.inputs) - set(given))
-    if missing:
-        raise InvalidArgumentError(f'{feed} has no array for input {missing[0]!r}')
-    return {name: given[name] for name in saved.inputs}
+    return read_inputs(feed, saved.inputs)
 
 
 def _drawn(saved: SavedModel, batch_size: int) -> Dict[str, np.ndarray]:
-    """Normal numbers, and 0 or 1 where whole numbers are asked for."""
-    random, drawn = np.random.RandomState(0), {}
+    random, feed = np.random.RandomState(0), {}
     for name, value in sorted(saved.inputs.items()):
         shape = declared_shape(value.shape)
         if shape is None:
             raise InvalidArgumentError(
                 f'input {name!r} has open dims besides the batch; give inputs with --feed')
         sizes = [dim.evaluate({BATCH: batch_size}) for dim in shape]
-        short = dtype_of(value)
-        dtype = np.dtype(_NUMPY.get(short, short.lower()))
-        whole = dtype.kind in 'iub'
-        drawn[name] = (random.randint(0, 2, sizes) if whole else random.randn(*sizes)).astype(dtype)
-    return drawn
+        feed[name] = drawn(random, dtype_of(value), sizes)
+    return feed

@@ -21,12 +21,13 @@ from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import declared_name
 from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.settings import static_mode
-from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
+from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.forks import in_a_fork
+from transpiler.serving.given import found
 from transpiler.serving.layouts import JSON, MODEL, PARAMETERS, find_json
-from transpiler.serving.outputs import check_free, check_text, each_alone, place
+from transpiler.serving.outputs import check_apart, check_free, each_alone
 from transpiler.serving.parameters import Parameter, check_parameters
-from transpiler.serving.writing import Together, finish_interrupted, was_interrupted, write_all
+from transpiler.serving.writing import Together, finish_interrupted, write_all
 
 _LARGEST = 2**31 - 1
 _INPUTS, _PARAMETER, _FETCH = ('pd_op.data', 'pd_op.feed'), 'builtin.parameter', 'pd_op.fetch'
@@ -96,7 +97,7 @@ def read_model(given: str) -> SavedModel:
         SavedFileError: no such file, no permission, missing or damaged parameters.
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
-    path = _found(Path(given))
+    path = found(Path(given), JSON, lambda each: find_json(each, paddle.__version__))
     serialized = _read(path)
     trainable = _header(path, serialized)
     in_a_fork(lambda: _try(serialized), str(path))
@@ -146,38 +147,17 @@ def write_model(out: str,
     finish_interrupted(target.parent)
     paths = [target.parent / name for name in contents]
     check_free([*map(Path, others), *paths], saved.files, force)
-    _check_alone(target, others)
+    _check_alone(target)
+    check_apart(map(Path, others), target, [target.with_suffix(PARAMETERS)])
     write_all([*each_alone(others.items()), Together(target.parent, contents)], saved.files)
     return paths[::-1]
 
 
-def check_fetched(saved: SavedModel, names: Iterable[str]) -> None:
-    """Raises InvalidArgumentError for a name that an inference program does not fetch by itself."""
-    for name in sorted(set(names) - saved.fetches):
-        raise InvalidArgumentError(f'{saved.path} fetches {", ".join(sorted(saved.fetches))} and '
-                                   f'nothing else: save it with {name!r} among its fetch variables')
-
-
-def _check_alone(target: Path, others: Iterable[str]) -> None:
-    """Raises SavedFileError where another program has the parameters that would be replaced, or a file would be taken for them."""
+def _check_alone(target: Path) -> None:
+    """Raises SavedFileError where another program has the parameters that would be replaced."""
     if target.with_suffix(MODEL).exists():
         raise SavedFileError(f'{target.with_suffix(MODEL)} is there, and has the parameters that '
                              f'{target} would have; name another file')
-    own = {place(target), place(target.with_suffix(PARAMETERS))}
-    for path in map(Path, others):
-        if place(path) in own:
-            raise SavedFileError(f'{path} would be read as part of {target}; name another file')
-
-
-def _found(given: Path) -> Path:
-    check_text(given)
-    for path in (given, Path(str(given) + JSON)):
-        if was_interrupted(path):
-            raise SavedFileError(f'{path} was being replaced by a call that was killed; the next '
-                                 f'one that writes to {path.parent} completes it')
-    path = find_json(given, paddle.__version__)
-    check_text(path)
-    return path
 
 
 def _read(path: Path) -> bytes:

@@ -20,7 +20,8 @@ from transpiler.ir.text import printed
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING, Runtime, Upkeep
-from transpiler.serving.pir.files import SavedModel, check_fetched, dump, load
+from transpiler.serving.given import check_fetched
+from transpiler.serving.pir.files import SavedModel, dump, load
 from transpiler.serving.wanted import Optimized, Serving
 
 _FUSES = (

@@ -9,11 +9,10 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from typing import Any, List, Tuple
+from typing import Tuple
 
-import numpy as np
-
-from transpiler.serving.apart import SWITCHES, Peaks, RunResult, RunSpec, answer_apart, digest
+from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer_apart, arrays_in, digest,
+                                      predictor_of, served_once)
 from transpiler.serving.pir.files import read_model
 
 # Ways of running a predictor. `enable_memory_optim` without the new executor fails in Paddle 3, whatever the program.
@@ -31,28 +30,11 @@ def run_apart(spec: RunSpec) -> RunResult:
 
 def run(spec: RunSpec) -> RunResult:
     """Runs `spec` in this process."""
-    with np.load(spec.feed) as arrays:
-        feed = {name: arrays[name] for name in arrays.files}
-    predictor = _predictor_of(spec)
-
-    def step() -> List[np.ndarray]:
-        for name in predictor.get_input_names():
-            predictor.get_input_handle(name).copy_from_cpu(feed[name])
-        predictor.run()
-        return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
-
+    feed = arrays_in(spec.feed)
+    predictor = predictor_of(read_model(spec.program).location, spec.settings)
     peaks = Peaks()
-    digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
+    digests = [digest(peaks.around(lambda: served_once(predictor, feed))) for _ in range(spec.runs)]
     return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, '')
-
-
-def _predictor_of(spec: RunSpec) -> Any:
-    from paddle import inference
-    config = inference.Config(*read_model(spec.program).location)
-    config.disable_glog_info()
-    for setting in spec.settings:
-        SWITCHES[setting](config)
-    return inference.create_predictor(config)
 
 
 if __name__ == '__main__':
