@@ -7,7 +7,6 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, 
 
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.timeline import Timeline
-from transpiler.errors import TranspilerError
 from transpiler.ir import Graph, Op
 from transpiler.ir.symbols import is_batch, is_trip, is_words
 from transpiler.plain import and_more, printable
@@ -70,10 +69,7 @@ def _tried(decided: Plan, runtime: Runtime, dims: Mapping[str, int],
     free = replace(options, budget=None, segments=False)
     now = decided.after.peak_bytes
     for what, graph, changed in _choices(decided.original, free):
-        try:
-            again = plan_anew(graph, runtime, dims, changed)
-        except TranspilerError:
-            continue
+        again = plan_anew(graph, runtime, dims, changed)
         cost = ''
         if again.recomputed is not None and again.step_seconds and changed.recompute == 'max':
             cost = f' ({again.recomputed.seconds / again.step_seconds:.0%} of the step more)'
