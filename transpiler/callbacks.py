@@ -47,7 +47,7 @@ class MemoryLog(paddle.callbacks.Callback):
             self._note()
 
     def _note(self) -> None:
-        found = usage(self._step)
+        found = _usage(self._step)
         self.usages.append(found)
         if self._log is not None:
             self._log(
@@ -58,7 +58,7 @@ class MemoryLog(paddle.callbacks.Callback):
                 self._writer.add_scalar(f'memory/{tag}', getattr(found, tag), found.step)
 
 
-def usage(step: int = 0) -> Usage:
+def _usage(step: int) -> Usage:
     """What is in use now, on the CPU or on the device that is set."""
     process = _process()
     return Usage(step, _allocated_at_most(), process.get('VmRSS', 0), process.get('VmHWM', 0))
