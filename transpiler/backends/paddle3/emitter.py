@@ -50,7 +50,7 @@ def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted
             raise VerificationError(
                 'the program became another one than its copy, which was proved equal')
         return done
-    except Exception:
+    except BaseException:  # an interrupt, too
         emitter.undo()
         raise
 
