@@ -1,13 +1,14 @@
 """memory_optimize for layers on Paddle 2.6: the ways in which users write them, to the last byte, in both interpreters."""
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Tuple
 
 import paddle
 import pytest
 
 from tests import settled
-from tests.backends.layers import SIMPLE, BATCH, WAYS, Net, built, data, static, trained
+from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WAYS, WIDTH, Looped, Net, built,
+                                   data, flow, static, trained)
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, untouched, test_programs_made_before_are_made_again_and_on_release_too,
     test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
@@ -41,6 +42,54 @@ def test_stretches_that_paddle_finds_in_bytecode_are_planned_too(way: str) -> No
     report = memory_optimize(made, recompute='max', batch_size=BATCH)
     assert trained(made, step) == untouched(way, False)
     assert report.programs and all(each.report.changed for each in report.programs)
+
+
+@pytest.mark.parametrize('kind, pir', [(kind, pir) for kind in FLOWS for pir in (True, False)])
+def test_loops_and_branches_in_layers_are_planned_too(kind: str, pir: bool) -> None:
+    """Ten steps, of 2 to 8 trips, with statistics and random numbers in each."""
+    paddle.set_flags({FLAG: pir})
+    try:
+        expected = trained(flow(kind), FLOW_STEP, 10)
+        made = flow(kind)
+        report = memory_optimize(made, recompute='max', trip_count=8)
+        assert trained(made, FLOW_STEP, 10) == expected
+    finally:
+        paddle.set_flags({FLAG: True})
+    program, = report.programs
+    assert program.report.changed and program.kept_after < program.kept_before
+
+
+def static_twin(trips: int) -> Any:
+    """What memory_optimize says of the same loop in a static program, with the same hints."""
+    paddle.enable_static()
+    try:
+        main = paddle.static.Program()
+        with paddle.static.program_guard(main, paddle.static.Program()):
+            net, x = Looped(), paddle.static.data('x', [BATCH, WIDTH])
+            most = paddle.static.data('trips', [1], 'int64')
+            _, made = paddle.static.nn.while_loop(
+                lambda at, x: at < most, lambda at, x: (at + 1, net.block(x)),
+                [paddle.zeros([1], 'int64'), net.begin(x)])
+            loss = paddle.mean(made * made)
+            paddle.optimizer.SGD(0.1).minimize(loss)
+            return memory_optimize(main, fetch_list=[loss], recompute='max', trip_count=trips)
+    finally:
+        paddle.disable_static()
+
+
+def test_a_loop_in_a_layer_saves_as_its_static_twin_does() -> None:
+    trips, made = 64, flow('loop')
+    report = memory_optimize(made, recompute='max', trip_count=trips)
+    inputs = data(0), paddle.to_tensor([trips])
+    resting = settled.long_at_rest() - sum(each.numpy().nbytes for each in inputs)
+    loss = made(*inputs)
+    kept = settled.at_rest() - resting
+    loss.backward()
+    program, twin = report.programs[0], static_twin(trips)
+    assert abs(kept - program.kept_after) <= 0.01 * kept
+    assert program.kept_after < 0.3 * program.kept_before
+    saved = [each.peak_bytes_before / each.peak_bytes_after for each in (program.report, twin)]
+    assert saved[0] >= 0.95 * saved[1] > 3
 
 
 @pytest.mark.parametrize('pir', [True, False])

@@ -69,6 +69,42 @@ class Shared(Net):
         return paddle.mean(x * x)
 
 
+class Looped(nn.Layer):
+    """A loop of as many trips as a tensor says, with a branch in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin, self.block = nn.Linear(WIDTH, WIDTH), Block()
+
+    def forward(self, x: Any, trips: Any) -> Any:
+        at, x = paddle.zeros([1], 'int64'), self.begin(x)
+        while at < trips:
+            x = self.block(x)
+            at = at + 1
+        return paddle.mean(x * x)
+
+
+class Branched(nn.Layer):
+    """What runs hangs on a tensor, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.LayerList([Block(), Block()])
+
+    def forward(self, x: Any, trips: Any) -> Any:
+        x = self.begin(x)
+        if trips > 4:
+            x = self.blocks[0](x)
+        else:
+            x = paddle.tanh(x) * 2.0
+        if trips > 6:
+            x = self.blocks[1](x)
+        else:
+            x = x * 0.5
+        return paddle.mean(x * x)
+
+
 def trained(made: Any, step: Step, steps: int = 2) -> Tuple[bytes, ...]:
     """All that training leaves: losses, parameters, statistics, as bytes."""
     paddle.seed(5)
@@ -185,6 +221,20 @@ WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
     'AMP O2': (Net, _decorated_for_bfloat16, backward_of(_in_bfloat16('O2'))),
     'gradient of the input': (Net, static, _gradient_of_input),
 }  # yapf: disable
+
+
+def trips_of(step: int) -> int:
+    return 2 + 3 * step % 7
+
+
+# A layer whose program has a loop or a branch; a step is of as many trips as its number says.
+FLOWS: Dict[str, Callable[[], Any]] = {'loop': Looped, 'branch': Branched}
+FLOW_STEP = backward_of(lambda made, at: made(data(at), paddle.to_tensor([trips_of(at)])))
+
+
+def flow(kind: str) -> Any:
+    paddle.seed(3)
+    return static(FLOWS[kind](), True)
 
 
 def built(way: str, full_graph: bool) -> Tuple[Any, Step]:

@@ -12,14 +12,13 @@ from transpiler.backends.paddle2.emitter import EmittedProgram
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.backends.paddle2.programs import LivePrograms
 from transpiler.backends.paddle2.live_program import replace_contents
-from transpiler.ir import Graph, RegionKind
+from transpiler.ir import Graph
 from transpiler.ir.boundary import divide
 from transpiler.runtime import Can, Runtime
 
-# Paddle runs both parts in the order of their ops (`used_for_jit`). What variables are called is known outside, and what is made
-# into another program of another kind before it runs has no ops of ours.
-_CAN = frozenset({Can.PIN})
-_LOOPS = 'it has a loop or a branch, and in layers those are not planned yet'
+# Paddle runs both parts in the order of their ops (`used_for_jit`). What variables are called is known outside, and what the forward
+# part would release its caller still holds.
+_CAN = frozenset({Can.PIN, Can.NO_COPY})
 
 
 @dataclass
@@ -46,8 +45,6 @@ class JointPrograms(LivePrograms):
              skipped: FrozenSet[str]) -> ImportedProgram:
         imported = super().read(target.program, fetched, skipped)
         _cut(imported.graph, target)
-        if any(r.kind is not RegionKind.BLOCK for r in imported.graph.regions):
-            imported = replace(imported, closed=_LOOPS)
         self._target = target
         return imported
 
