@@ -19,15 +19,11 @@ from paddle.base import core
 
 from benchmarks.programs import Case, Options, build
 from benchmarks.spec import Prediction, Result, Spec
+from transpiler.serving.apart import settled_bytes, status as process_bytes
 
 # Fetched values up to this many bytes are reported whole, larger ones as their digest.
 WHOLE_BYTES = 64
 FLOAT_BYTES = 4
-
-# The collector's thread is done when the bytes held have not changed for this many looks in a row.
-QUIET_LOOKS = 5
-LOOK_SECONDS = 0.002
-MOST_LOOKS = 200
 
 
 def current_bytes() -> int:
@@ -38,24 +34,6 @@ def current_bytes() -> int:
 def peak_bytes() -> int:
     """The most bytes that were ever held; Paddle 2.6 has no way to reset it."""
     return core.host_memory_stat_peak_value("Allocated", 0)
-
-
-def settled_bytes(quiet_looks: int = QUIET_LOOKS) -> int:
-    """Bytes held once the executor's collector, a thread of its own, has caught up: as many looks in a row show no others."""
-    held, quiet = current_bytes(), 0
-    for _ in range(MOST_LOOKS):
-        time.sleep(LOOK_SECONDS)
-        now = current_bytes()
-        held, quiet = now, quiet + 1 if now == held else 0
-        if quiet == quiet_looks:
-            break
-    return held
-
-
-def process_bytes(key: str) -> int:
-    """What the operating system counts of this process: VmHWM, its highest, VmRSS or RssAnon now; of /proc/self/status."""
-    with open("/proc/self/status") as lines:
-        return next(int(each.split()[1]) for each in lines if each.startswith(key + ":")) * 1024
 
 
 class Peaks:

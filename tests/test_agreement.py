@@ -74,7 +74,8 @@ def test_who_stops_is_named_with_the_reason() -> None:
         heard_by_1(other.said[0], Request())
 
 
-@pytest.mark.parametrize("wrong", ("print_log", "heap", "level", "segments", "progress"))
+@pytest.mark.parametrize(
+    "wrong", ("print_log", "heap", "level", "segments", "progress", "verify_runs", "verify_feed"))
 def test_others_are_told_of_any_argument_that_is_wrong(wrong: str,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would wait for this one."""
@@ -83,6 +84,15 @@ def test_others_are_told_of_any_argument_that_is_wrong(wrong: str,
     with pytest.raises(InvalidArgumentError, match=wrong):
         memory_optimize(None, shared=True, **{wrong: "nonsense"})
     with pytest.raises(InvalidArgumentError, match=f"worker 0 of 2 stopped: .*{wrong}"):
+        heard_by_1(other.said[0], Request())
+
+
+def test_nobody_runs_what_all_workers_would_have_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Round(0, {})
+    monkeypatch.setattr("transpiler.api.workers", lambda: other)
+    with pytest.raises(InvalidArgumentError, match="verify_runs takes no program that is shared"):
+        memory_optimize(None, shared=True, verify_runs=1)
+    with pytest.raises(InvalidArgumentError, match="worker 0 of 2 stopped: .*verify_runs"):
         heard_by_1(other.said[0], Request())
 
 

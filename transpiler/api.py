@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, Mapping, Optional, Union
+from functools import partial
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from transpiler import arguments
+from transpiler.arguments import Trial
 from transpiler.agreement import Round, agreed, stopped
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError, TranspilerError
 from transpiler.heap import SETTINGS, give_back, kept_small
-from transpiler.flow import OPTIMIZING, RELEASING, rewrite
+from transpiler.flow import OPTIMIZING, RELEASING, Decision, rewrite
 from transpiler.layers import LayerReport, optimize_layer
 from transpiler.planning import PlanOptions
 from transpiler.report import HeapReport, MemoryReport
@@ -35,6 +37,8 @@ def memory_optimize(
         heap: bool = True,
         segments: Union[str, bool, int] = 'auto',
         shared: bool = False,
+        verify_runs: int = 0,
+        verify_feed: Union[None, Mapping[str, Any], Sequence[Mapping[str, Any]]] = None,
         progress: Optional[Callable[[str, float],
                                     None]] = None) -> Union[MemoryReport, LayerReport]:
     """Rewrites a static program in place so that it needs less memory and computes the same bytes.
@@ -73,6 +77,10 @@ def memory_optimize(
         shared: all workers of the job (`paddle.distributed.launch`) make this call, equally often: over Paddle's store they agree on
             worker 0's hints, options and cost model, and on the smallest budget. Then equal programs get equal plans; names and
             the runtime stay each worker's own, and programs that differ are planned each by itself.
+        verify_runs: before anything is changed, the program as it is and the rewritten one run so many times, each in a fresh process on
+            the CPU, from the parameters that the scope has (where it has none, from what the default startup program makes), with the
+            same random numbers. `report.measured` says what both needed. 0 runs nothing.
+        verify_feed: what these runs are fed, {name: array}; or a list of feeds, which the runs take in turn.
         progress: called with what is done next, a text, and the seconds since the call began: for programs that take long to plan.
 
     Returns:
@@ -82,8 +90,8 @@ def memory_optimize(
 
     Raises:
         MemoryBudgetError: no plan fits into the budget.
-        TranspilerError: bad arguments, an unsupported Paddle, or a rewrite that could not be proved equal. The
-            program is unchanged then.
+        TranspilerError: bad arguments, an unsupported Paddle, a rewrite that could not be proved equal, or that `verify_runs` has seen
+            to give other bytes. The program is unchanged then.
     """
     others = workers() if arguments.check_flag('shared', shared) else None
     with _telling(others):
@@ -96,15 +104,21 @@ def memory_optimize(
                               arguments.check_flag('parallel', parallel),
                               segments=arguments.segments(segments),
                               progress=arguments.progress(progress))
+        trial = arguments.trial(verify_runs, verify_feed)
+        if others is not None:
+            _check_not_run(trial,
+                           'no program that is shared: the workers would wait for each other')
         request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
         if is_layer(input_program):
             _check_alone(others)
+            _check_not_run(trial, 'a program: those of a layer are made when it is first called')
             return optimize_layer(input_program, request, options, print_log)
         backend = live_programs(input_program)
         request = request.in_names(backend, input_program).checked()
     if others is not None:
         request, options = agreed(request, options, backend.cost, others)
-    report = rewrite(backend, input_program, request, options, OPTIMIZING).report
+    tried = [partial(_measure, backend, input_program, trial, options, wanted)] if trial else []
+    report = rewrite(backend, input_program, request, options, OPTIMIZING, *tried).report
     report.heap = _keep_heap(backend, input_program, report, wanted)
     give_back()
     if print_log:
@@ -130,10 +144,28 @@ def _check_alone(others: Optional[Round]) -> None:
             'and planned then; leave shared out')
 
 
+def _check_not_run(trial: Optional[arguments.Trial], takes: str) -> None:
+    if trial is not None:
+        raise InvalidArgumentError(f'verify_runs takes {takes}; leave it out')
+
+
+def _measure(backend: Any, program: Any, trial: arguments.Trial, options: PlanOptions, heap: bool,
+             decision: Decision) -> None:
+    from transpiler.trials.trial import measure
+    options.progress('running both programs')
+    decision.report.measured = measure(backend, program, decision, trial,
+                                       _largest(decision.report) if heap else 0)
+
+
+def _largest(report: MemoryReport) -> int:
+    """Bytes of tensors that a run needs at once."""
+    return max(report.needed_bytes, report.peak_bytes_after)
+
+
 def _keep_heap(backend: Any, program: Any, report: MemoryReport, wanted: bool) -> HeapReport:
     if not wanted:
         return HeapReport({}, 'heap=False')
-    keeper = kept_small(max(report.needed_bytes, report.peak_bytes_after))
+    keeper = kept_small(_largest(report))
     if isinstance(keeper, str):
         return HeapReport({}, keeper)
     return HeapReport(dict(SETTINGS), '', backend.keep(program, keeper))

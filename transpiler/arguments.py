@@ -6,7 +6,7 @@ import numbers
 import re
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple,
                     Union)
@@ -165,6 +165,32 @@ def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
         raise InvalidArgumentError(f'{argument} is True or False, not {_shown(given)}')
     return given
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`runs` of a program, with `feeds` in turn."""
+
+    runs: int
+    feeds: Tuple[Mapping[str, Any], ...]
+
+
+def trial(runs: Any, feed: Any) -> Optional[Trial]:
+    """What `verify_runs` and `verify_feed` ask for; None for no runs."""
+    if runs == 0 and not isinstance(runs, bool):
+        if feed is not None:
+            raise InvalidArgumentError(
+                'verify_feed: nothing is run without verify_runs; give verify_runs=2, too')
+        return None
+    number = positive('verify_runs', runs)
+    if number is None:
+        raise InvalidArgumentError('verify_runs takes a whole number of runs, not None')
+    feeds = [] if feed is None else [feed] if isinstance(feed, Mapping) else feed
+    if not isinstance(feeds, (list, tuple)) or not all(isinstance(f, Mapping) for f in feeds):
+        raise InvalidArgumentError(
+            'verify_feed takes a feed, {name: array}, or a list of feeds, which the runs take in turn, not '
+            f'{_shown(feed)}')
+    return Trial(number, tuple(feeds))
 
 
 def progress(given: Any) -> Callable[[str], None]:

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, Mapping, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Sequence
 
 from transpiler import arguments
 from transpiler.analysis.leftovers import not_forgotten, piled_up
@@ -68,20 +68,27 @@ class Decision:
     dims: Dict[str, int]
     report: MemoryReport
     written: Any
+    imported: Imported
+
+
+def _not_tried(decision: Decision) -> None:
+    """What is proved need not be run."""
 
 
 def rewrite(backend: Backend,
             target: Any,
             request: Request,
             options: PlanOptions,
-            task: Task = OPTIMIZING) -> Decision:
-    """Reads, plans, writes, verifies, applies.
+            task: Task = OPTIMIZING,
+            tried: Callable[[Decision], None] = _not_tried) -> Decision:
+    """Reads, plans, writes, verifies, has what was decided `tried`, which may raise, and applies it.
 
     Raises:
         TranspilerError: bad arguments, a program that cannot be read, no plan that fits. `target` is as it was.
     """
     with _no_cycle_collection(), backend.session():
         decision = decide(backend, target, request, options, task)
+        tried(decision)
         if decision.written is not None:
             backend.apply(target, decision.written)
     return decision
@@ -125,7 +132,7 @@ def decide(backend: Backend,
                           time.perf_counter() - started,
                           note,
                           options=None if closed else options)
-    return Decision(proved.plan, dims, report, proved.written)
+    return Decision(proved.plan, dims, report, proved.written, imported)
 
 
 def _stale(chosen: Plan, runtime: Runtime) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (Any, Callable, ContextManager, FrozenSet, Mapping, Optional, Protocol, Sequence,
-                    Tuple)
+from typing import (Any, Callable, ContextManager, FrozenSet, List, Mapping, Optional, Protocol,
+                    Sequence, Tuple)
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
@@ -123,8 +123,28 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A program for another process: `contents` in bytes, and what stands for the values that are fetched, ready for JSON."""
+
+    contents: bytes
+    handles: List[Any]
+
+
 class LiveBackend(Backend, Protocol):
     """Programs that a user has in hand, and runs in this process."""
+
+    def pack(self, target: Any, fetched: Sequence[str] = ()) -> Packed:
+        """`target`, of which these names are fetched."""
+        ...
+
+    def pack_written(self, imported: Any, written: Any, fetched: Sequence[str]) -> Packed:
+        """What was written of the program that was `imported`, before anything is applied."""
+        ...
+
+    def unpack(self, packed: Packed) -> Tuple[Any, List[Any]]:
+        """The program, whose order holds as it would have, and what to fetch."""
+        ...
 
     def named(self, target: Any, argument: str, given: Any) -> Any:
         """`given`, which the caller passed as `argument`, with names in place of values of `target`."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator
+from typing import Any, Dict, Iterator
 
 import paddle
-from paddle.base import framework
+from paddle.base import core, framework
 
 
 def collects_garbage() -> bool:
     """Whether the executor frees variables after their last use."""
     flag = 'FLAGS_eager_delete_tensor_gb'
     return paddle.get_flags([flag])[flag] >= 0
+
+
+def flags() -> Dict[str, Any]:
+    """All flags that may be set, and what they are now."""
+    found = core.globals()
+    return {name: found[name] for name in found.keys() if found.is_public(name)}
 
 
 @contextlib.contextmanager

@@ -120,6 +120,33 @@ class HeapReport:
         return f'Heap of the process: {how}glibc: {values} (heap=False leaves it as it is)'
 
 
+@dataclass(frozen=True)
+class RunsReport:
+    """Of the runs of one program in a process of its own. Peaks are bytes of tensors above resting, of the first run and the least of
+    the later ones; `growth_bytes` is what the process grew by in all runs; `cpu_seconds` the processor time of the fastest later run.
+    """
+
+    first_peak_bytes: int
+    later_peak_bytes: int
+    growth_bytes: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class MeasuredReport:
+    """What `verify_runs` has shown. `equal`: what was fetched and all `states` parameters and states are the same, to the last bit.
+
+    `optimized` is None where nothing was changed. `note` says why results that differ say nothing.
+    """
+
+    runs: int
+    untouched: RunsReport
+    optimized: Optional[RunsReport] = None
+    equal: bool = True
+    states: int = 0
+    note: str = ''
+
+
 def _empty() -> Tuple[Picture, Picture]:
     return Picture(), Picture()
 
@@ -181,6 +208,7 @@ class ReportData:
     planning_seconds: float = 0.0
     note: str = ''
     heap: Optional[HeapReport] = None  # None for programs in files: other processes run them
+    measured: Optional[MeasuredReport] = None  # by verify_runs
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
     explained: Callable[[str], str] = field(default=_nothing, repr=False, compare=False)
     weighed: Callable[[], Sequence[Any]] = field(default=tuple, repr=False, compare=False)

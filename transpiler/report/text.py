@@ -21,7 +21,7 @@ _SHOWN_UPKEEP = 1 << 20
 def after(report: ReportData) -> str:
     """What was done, and what makes up the peak now."""
     return _text([
-        _summary(report), *_blocks(report), *_loops(report),
+        _summary(report), *_measured(report), *_blocks(report), *_loops(report),
         *_peak(f'Largest at the peak, which is at {short_lines(report.peak_op)}',
                report.peak_variables)
     ],
@@ -105,6 +105,29 @@ def _summary(report: ReportData) -> Table:
             add_row(table, f'kept by the executor for the ops (estimate), {when}', human(bytes_),
                     '')
     return table
+
+
+def _measured(report: ReportData) -> List[Table]:
+    """Predicted against measured."""
+    found = report.measured
+    if found is None:
+        return []
+    table = plain_table(
+        f'Measured in {_counted(found.runs, "run")}, each program in a process of its own')
+    sides = [found.untouched] + ([found.optimized] if found.optimized else [])
+    for column in ('', 'as it was', 'optimized')[:1 + len(sides)]:
+        table.add_column(column, justify='right' if column else 'left')
+    rows = [('tensors, predicted', [human(report.peak_bytes_before),
+                                    human(report.needed_bytes)]),
+            ('tensors, first run', [human(side.first_peak_bytes) for side in sides]),
+            ('the process grew by', [human(side.growth_bytes) for side in sides]),
+            ('processor time of a run', [f'{side.cpu_seconds:.3f} s' for side in sides])]
+    if found.runs > 1:
+        later = ('tensors, least of later runs', [human(side.later_peak_bytes) for side in sides])
+        rows.insert(2, later)
+    for name, cells in rows:
+        add_row(table, name, *cells[:len(sides)])
+    return [table]
 
 
 def _blocks(report: ReportData) -> List[Table]:
@@ -195,6 +218,11 @@ def _footnotes(report: ReportData) -> List[str]:
                      and_more(report.unknown_sizes, _MOST_ROWS))
     if report.unknown_workspaces or report.unknown_sizes:
         lines.append('A budget is kept only if all that fits into what is left of it.')
+    if report.measured is not None and report.measured.optimized is not None:
+        lines.append(
+            report.measured.note or
+            f'Measured results and {_counted(report.measured.states, "parameter")} or states: '
+            'equal to the last bit')
     if report.heap is not None:
         lines.append(str(report.heap))
     if report.unsegmented:

@@ -5,12 +5,14 @@ Paddle can neither reset its peak in all of its versions nor forget what it cach
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +34,8 @@ SWITCHES: Mapping[str, Callable[[Any], None]] = MappingProxyType({
 })
 
 _FLOAT_BYTES = 4
+# The collector is done when the bytes held have not changed for so many looks in a row.
+_QUIET_LOOKS, _LOOK_SECONDS, _MOST_LOOKS = 5, 0.002, 200
 _ROOT = Path(__file__).resolve().parents[2]  # the folder that has the package
 
 
@@ -120,18 +124,43 @@ def arrays_in(path: str) -> Dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
+def status(key: str) -> int:
+    """Bytes of this process, by a key of /proc/self/status."""
+    with open('/proc/self/status') as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(key + ':')) * 1024
+
+
+def forget_highest() -> None:
+    """From now on VmHWM is the highest since now: loading may have needed more than there is."""
+    with contextlib.suppress(OSError), open('/proc/self/clear_refs', 'w') as file:
+        file.write('5')
+
+
+def settled_bytes(quiet_looks: int = _QUIET_LOOKS) -> int:
+    """Bytes that tensors hold once the executor's collector, a thread of its own, has caught up: as many looks in a row show no
+    others."""
+    held, quiet = _current(), 0
+    for _ in range(_MOST_LOOKS):
+        time.sleep(_LOOK_SECONDS)
+        now = _current()
+        held, quiet = now, quiet + 1 if now == held else 0
+        if quiet == quiet_looks:
+            break
+    return held
+
+
 class Peaks:
     """The peak of each run, although Paddle's counter only rises: untouched memory fills the gap to it first."""
 
     def __init__(self) -> None:
-        self.resting = _current()
+        self.resting = settled_bytes()
         self.seen: List[int] = []
         self._ballast: List[Any] = []
 
     def around(self, run: Callable[[], List[np.ndarray]]) -> List[np.ndarray]:
-        gap = (_peak() - _current()) // _FLOAT_BYTES
+        gap = (_peak() - settled_bytes()) // _FLOAT_BYTES
         if gap > 0:
-            tensor = _tensor()
+            tensor = empty_tensor()
             tensor._set_dims([gap])
             tensor._alloc_float(core.CPUPlace())
             self._ballast.append(tensor)
@@ -140,14 +169,14 @@ class Peaks:
         return outputs
 
     def held(self) -> int:
-        return _current() - self._filled() - self.resting
+        return settled_bytes() - self._filled() - self.resting
 
     def _filled(self) -> int:
         return sum(_FLOAT_BYTES * int(np.prod(t.shape())) for t in self._ballast)
 
 
-def _tensor() -> Any:
-    """Empty; Paddle 3 calls it another name."""
+def empty_tensor() -> Any:
+    """Paddle 3 calls it another name."""
     return (core.LoDTensor if hasattr(core, 'LoDTensor') else core.DenseTensor)()
 
 

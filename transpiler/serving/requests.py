@@ -6,7 +6,6 @@ program under one set of settings.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -17,7 +16,8 @@ from typing import List, Mapping, Tuple
 
 from paddle.base import core
 
-from transpiler.serving.apart import answer_apart, arrays_in, digest, predictor_of
+from transpiler.serving.apart import (answer_apart, arrays_in, digest, forget_highest, predictor_of,
+                                      status)
 from transpiler.serving.files import read_program
 
 
@@ -70,7 +70,7 @@ def serve(spec: RequestSpec) -> Served:
     predictor = predictor_of(read_program(spec.program).location, spec.settings)
     inputs = {name: predictor.get_input_handle(name) for name in predictor.get_input_names()}
     outputs = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
-    _forget_highest()
+    forget_highest()
     resting, loaded = core.host_memory_stat_current_value('Allocated', 0), status('VmRSS')
     after: List[Tuple[int, int, float, str]] = []
     for index in spec.order:
@@ -86,18 +86,6 @@ def serve(spec: RequestSpec) -> Served:
     resident, highest, spent, digests = map(list, zip(*after))
     return Served(loaded, resident, highest,
                   core.host_memory_stat_peak_value('Allocated', 0) - resting, spent, digests)
-
-
-def status(key: str) -> int:
-    """Bytes of this process, by a key of /proc/self/status."""
-    with open('/proc/self/status') as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(key + ':')) * 1024
-
-
-def _forget_highest() -> None:
-    """Loading may have needed more than there is now, and requests are asked about."""
-    with contextlib.suppress(OSError), open('/proc/self/clear_refs', 'w') as file:
-        file.write('5')
 
 
 if __name__ == '__main__':

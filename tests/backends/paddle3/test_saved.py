@@ -21,7 +21,7 @@ from transpiler.backends.paddle3.marks import mark_of
 from transpiler.cli import main
 from transpiler.serving.apart import RunSpec, predictor_of
 from transpiler.serving.pir import running
-from transpiler.serving.pir.files import load, read_model
+from transpiler.serving.pir.files import read_model
 
 paddle.enable_static()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from paddle.base import framework
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
-from transpiler.backends.base import Origins
+from transpiler.backends.base import Origins, Packed
 from transpiler.backends.calibration import cached_cost_model
 from transpiler.backends.paddle2 import environment
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
@@ -91,6 +91,16 @@ class LivePrograms(Programs):
 
     def apply(self, target: framework.Program, written: EmittedProgram) -> None:
         replace_contents(target, written)
+
+    def pack(self, target: framework.Program, fetched: Sequence[str] = ()) -> Packed:
+        return Packed(message_of(target).SerializeToString(), list(fetched))
+
+    def pack_written(self, imported: ImportedProgram, written: EmittedProgram,
+                     fetched: Sequence[str]) -> Packed:
+        return Packed(written.message.SerializeToString(), list(fetched))
+
+    def unpack(self, packed: Packed) -> Tuple[framework.Program, List[str]]:
+        return framework.Program.parse_from_string(packed.contents), packed.handles
 
     def keep(self, target: framework.Program, keeper: Any) -> bool:
         """Whether `keeper.before_run()` is called ahead of each run of `target` from now on."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
-from transpiler.backends.base import Origins
+from transpiler.backends.base import Origins, Packed
 from transpiler.backends.calibration import cached_cost_model
 from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.emitter import Emitted, emit
 from transpiler.backends.paddle3.framing import check_frame
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.naming import named
+from transpiler.backends.paddle3.packing import (dump_trained, load, places, places_in_copy,
+                                                 values_at)
 from transpiler.backends.paddle3.pinning import hold_orders
 from transpiler.backends.settings import static_mode
 from transpiler.errors import VerificationError
@@ -59,6 +61,22 @@ class LivePrograms:
     def keep(self, target: Any, keeper: Any) -> bool:
         """Whether `keeper.before_run()` is called ahead of each run of `target`: not here."""
         return False
+
+    def pack(self, target: Any, fetched: Sequence[str] = ()) -> Packed:
+        return Packed(dump_trained(target), places(target, fetched) if fetched else [])
+
+    def pack_written(self, imported: ImportedProgram, written: Written,
+                     fetched: Sequence[str]) -> Packed:
+        copied = {op: copy for copy, op in written.kept.items()}
+        copies = {handle.op.id(): copied[op] for op, handle in imported.handles.items()}
+        found = places(imported.program, fetched)
+        return Packed(dump_trained(written.program),
+                      places_in_copy(imported.program, written.program, found, copies))
+
+    def unpack(self, packed: Packed) -> Tuple[Any, List[Any]]:
+        program = load(packed.contents)
+        hold_orders()
+        return program, values_at(program, packed.handles)
 
     def read(self, target: Any, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
 import paddle
-from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import declared_name
+from transpiler.backends.paddle3.packing import load
 from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.settings import static_mode
 from transpiler.errors import InvalidProgramError, SavedFileError
@@ -107,24 +106,6 @@ def read_model(given: str) -> SavedModel:
     if saved.for_inference:
         _check_parameters(saved)
     return saved
-
-
-def load(serialized: bytes) -> Any:
-    """The program; whatever Paddle throws if it is none."""
-    program = paddle.static.Program()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / 'program.json'
-        path.write_bytes(serialized)
-        core.deserialize_pir_program(str(path), program)
-    return program
-
-
-def dump(program: Any, trainable: bool) -> bytes:
-    """As `paddle.static.save_inference_model` writes it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / 'program.json'
-        core.serialize_pir_program(program, str(path), True, False, trainable)
-        return path.read_bytes()
 
 
 def write_model(out: str,

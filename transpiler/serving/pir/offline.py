@@ -21,7 +21,7 @@ from transpiler.planning import PlanOptions
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING, Runtime, Upkeep
 from transpiler.serving.given import check_fetched
-from transpiler.serving.pir.files import SavedModel, dump, load
+from transpiler.serving.pir.files import SavedModel
 from transpiler.serving.wanted import Optimized, Serving
 
 _FUSES = (

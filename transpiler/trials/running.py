@@ -1,0 +1,188 @@
+"""One program, with the values that its parameters have, run and measured in a process of its own.
+
+`python -m transpiler.trials.running` reads a RunSpec as JSON from stdin and prints a Ran as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from transpiler.backends.base import LiveBackend, Packed
+from transpiler.backends.installed import live_programs
+from transpiler.backends.settings import flags
+from transpiler.heap import give_back, kept_small
+from transpiler.serving.apart import (Peaks, answer_apart, arrays_in, digest, empty_tensor,
+                                      forget_highest, status)
+
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Tensors in an `.npz` file, where the one of `names[i]` is `arr_i`; `lods` by name, of those that have one."""
+
+    path: str
+    names: List[str]
+    lods: Dict[str, List[List[int]]]
+
+    def read(self) -> Dict[str, Any]:
+        """Arrays, and tensors where there is LoD."""
+        arrays = arrays_in(self.path)
+        found = {name: arrays[f'arr_{i}'] for i, name in enumerate(self.names)}
+        return {**found, **{name: _with_lod(found[name], lod) for name, lod in self.lods.items()}}
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What to run, `runs` times, with the feeds in turn. Programs are files; handles are what `Packed` says.
+
+    `startup` ('' for none) makes what `state` does not have. `kept_bytes`: the heap is kept small for a program whose tensors need so
+    much at once; not for 0.
+    """
+
+    program: str
+    handles: List[Any]
+    startup: str
+    state: Tensors
+    names: List[str]
+    feeds: List[Tensors]
+    flags: Dict[str, Any]
+    runs: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Bytes above resting of the first run, and of each of as many runs as came after it; bytes that the process grew by in the runs; processor
+    seconds of each run; digests of what each run gave and of all parameters and states after the last. Nothing ran if there
+    are parameters and states `missing`."""
+
+    first_peak_bytes: int = 0
+    later_peak_bytes: List[int] = field(default_factory=list)
+    growth_bytes: int = 0
+    cpu_seconds: List[float] = field(default_factory=list)
+    digests: List[str] = field(default_factory=list)
+    state: str = ''
+    missing: List[str] = field(default_factory=list)
+
+
+def run_apart(spec: RunSpec, what: str) -> Ran:
+    """Runs in a fresh process; raises InvalidProgramError with its last line if it fails, saying that it was `what` which did."""
+    return Ran(**answer_apart('transpiler.trials.running', asdict(spec), what))
+
+
+def run(spec: RunSpec) -> Ran:
+    """Runs in this process."""
+    paddle.enable_static()
+    _set_flags(spec.flags)
+    backend = live_programs(paddle.static.Program())
+    program, fetches = _unpacked(backend, spec.program, spec.handles)
+    if spec.kept_bytes:
+        keeper = kept_small(spec.kept_bytes)
+        if not isinstance(keeper, str):
+            backend.keep(program, keeper)
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        missing = _start(backend, executor, spec)
+        if missing:
+            return Ran(missing=missing)
+        feeds = [feed.read() for feed in spec.feeds] or [{}]
+
+        def step(number: int) -> List[np.ndarray]:
+            found = executor.run(program,
+                                 feed=feeds[number % len(feeds)],
+                                 fetch_list=fetches,
+                                 return_numpy=False)
+            return [np.array(each) for each in found]
+
+        return _measured(step, spec)
+
+
+def _measured(step: Callable[[int], List[np.ndarray]], spec: RunSpec) -> Ran:
+    """All runs; then as many again but the first for their peaks: what fills the gap to the highest peak so far lies where tensors would,
+    and what the process grew by has to be read before."""
+    give_back()  # what reading has left
+    forget_highest()
+    peaks, resident = Peaks(), status('VmRSS')
+    digests: List[str] = []
+    seconds: List[float] = []
+    for number in range(spec.runs):
+        started = time.process_time()
+        results = step(number) if number else peaks.around(lambda: step(0))
+        seconds.append(time.process_time() - started)
+        digests.append(digest(results))
+        del results
+    grown = status('VmHWM') - resident
+    scope = paddle.static.global_scope()
+    state = digest([np.array(scope.find_var(name).get_tensor()) for name in spec.names])
+    for number in range(1, spec.runs):
+        peaks.around(lambda at=number: step(at))  # type: ignore[misc]
+    return Ran(peaks.seen[0], peaks.seen[1:], grown, seconds, digests, state)
+
+
+def _start(backend: LiveBackend, executor: Any, spec: RunSpec) -> List[str]:
+    """Parameters and states get their values, then the dice start anew; gives the names of those that got none."""
+    paddle.seed(_SEED)
+    if spec.startup:
+        executor.run(_unpacked(backend, spec.startup, [])[0])
+    scope = paddle.static.global_scope()
+    for name, value in spec.state.read().items():
+        scope.var(name).get_tensor().set(np.asarray(value), paddle.CPUPlace())
+    paddle.seed(_SEED)
+    return [name for name in spec.names if tensor_in(scope, name) is None]
+
+
+def tensor_in(scope: Any, name: str) -> Any:
+    """None if there is none, or one that nobody has written."""
+    variable = scope.find_var(name)
+    if variable is None:
+        return None
+    tensor = variable.get_tensor()
+    return tensor if tensor._is_initialized() else None
+
+
+def _unpacked(backend: LiveBackend, path: str, handles: Sequence[Any]) -> Any:
+    with open(path, 'rb') as stream:
+        return backend.unpack(Packed(stream.read(), list(handles)))
+
+
+def _set_flags(wanted: Mapping[str, Any]) -> None:
+    """Those of the other process that are others here."""
+    here = flags()
+    paddle.set_flags({k: v for k, v in wanted.items() if here.get(k, v) != v})
+
+
+def _with_lod(array: np.ndarray, lod: List[List[int]]) -> Any:
+    tensor = empty_tensor()
+    tensor.set(array, core.CPUPlace())
+    tensor.set_lod(lod)
+    return tensor
+
+
+def _main() -> None:
+    """Operators may print: what they do goes where errors go."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    done = run(_spec(json.load(sys.stdin)))
+    with os.fdopen(answer, 'w') as stream:
+        stream.write(json.dumps(asdict(done)) + '\n')
+
+
+def _spec(said: Dict[str, Any]) -> RunSpec:
+    return RunSpec(**{
+        **said, 'state': Tensors(**said['state']),
+        'feeds': [Tensors(**each) for each in said['feeds']]
+    })
+
+
+if __name__ == '__main__':
+    _main()
