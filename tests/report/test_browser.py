@@ -130,6 +130,30 @@ def test_a_click_says_what_begins_and_what_ends_there(browser, small, tmp_path):
     assert 'begins here: v20' in text and 'ends here:' in text and 'File "model.py", line' in text
 
 
+def test_layers_are_bands_that_say_what_they_are(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    runs = browser.execute_script(
+        'return memory.sides.before.levels.map(l => l.map(r => [r.name, r.first, r.last]))')
+    assert runs == [[['net', 0, 39]], [[f'layer_{i}', 10 * i, 10 * i + 9] for i in range(4)]]
+    told = browser.execute_script(
+        'const a = memory.area("before"); return a.tell(a.x(25), a.inner[3] + 1.5 * a.strip / 2);')
+    assert told.startswith('net/layer_2\nsteps 20 to 29, at most ') and told.endswith('KiB alive')
+    assert browser.execute_script(
+        'const a = memory.area("before"); return a.tell(a.x(25), a.inner[3] + 3 * a.strip);') == ''
+
+
+def test_a_click_shows_the_call_that_made_it_with_the_users_frame_first(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    assert 'of net/layer_2' in hovered(
+        browser, 'after', 20) and 'model.py:19' in browser.find_element(By.ID, 'tip').text
+    ActionChains(browser).click().perform()
+    calls = browser.find_element(By.CSS_SELECTOR, '#after-detail details')
+    calls.find_element(By.TAG_NAME, 'summary').click()
+    assert calls.find_element(By.TAG_NAME, 'pre').text.splitlines() == [
+        'File "model.py", line 19', 'File "train.py", line 7'
+    ]
+
+
 def test_zooming_in_shows_fewer_steps_and_a_double_click_all_again(browser, small, tmp_path):
     opened(browser, tmp_path, small)
     canvas = browser.find_element(By.ID, 'before-area')
@@ -236,7 +260,8 @@ def test_hovering_over_a_name_shows_the_name(browser, tmp_path):
         assert name in hovered(browser, key, 1, 0.25)
         ActionChains(browser).click().perform()
         assert name in browser.find_element(By.ID, f'{key}-detail').text
-    assert browser.find_elements(By.CSS_SELECTOR, '#tip *, .detail *') == []
+    assert browser.find_elements(By.CSS_SELECTOR,
+                                 '#tip *, .detail :not(details):not(summary):not(pre)') == []
 
 
 def _texts(browser, where: str):

@@ -1,15 +1,17 @@
 """The picture's data: adds up to the timeline, names who is where, and goes to JSON, figures and notebooks."""
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 
+import paddle
 import pytest
 
 from benchmarks.programs import build, small_options
 from transpiler import memory_optimize
-from transpiler.ir import MEMORY_KINDS, Graph, RegionKind, Size
+from transpiler.ir import MEMORY_KINDS, Graph, RegionKind, Site, Size
 from transpiler.planning import plan
 from transpiler.planning.sequences import REUSE
 from transpiler.report.builder import build_report
@@ -29,7 +31,7 @@ def report():
 
 
 def chain(length: int, size: int = 4096):
-    """relu after relu, none in place; storages reused for a runtime that retains."""
+    """relu after relu, none in place, ten in each layer of a scope; storages reused for a runtime that retains."""
     graph = Graph()
     graph.new_region(RegionKind.BLOCK)
     previous = ()
@@ -43,7 +45,9 @@ def chain(length: int, size: int = 4096):
                      0,
                      operands=previous,
                      results=(value.id,),
-                     label=f'File "model.py", line {i}')
+                     label=f'File "model.py", line {i}',
+                     site=Site((f'File "model.py", line {i}', 'File "train.py", line 7'),
+                               f'net/layer_{i // 10}'))
         previous = (value.id,)
     graph.values[-1].fetched = True
     decided = plan(graph, RETAINING, {}, sequences=((REUSE,),))
@@ -222,3 +226,45 @@ def test_every_slice_of_a_trace_is_complete(report):
     assert {e['ph'] for e in events} == {'M', 'C', 'X'}
     assert all(e['dur'] >= 1 and {'name', 'ts', 'pid', 'tid'} <= set(e) for e in slices)
     assert len({e['pid'] for e in slices}) == 2
+
+
+def _scoped(names, frame):
+    """Two layers, each of a product, behind each other, inside scopes of these names."""
+    paddle.enable_static()
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main,
+                                     paddle.static.Program()), paddle.utils.unique_name.guard():
+        hidden = paddle.static.data('x', [None, 64])
+        for name in names:
+            with paddle.static.name_scope(name) if name else contextlib.nullcontext():
+                hidden = frame(hidden)
+        loss = paddle.mean(hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return memory_optimize(main, fetch_list=[loss], batch_size=8)
+
+
+def _layer(hidden):
+    return paddle.static.nn.fc(hidden, 64, activation='relu')
+
+
+def test_each_step_has_its_scope_and_the_call_that_made_it_with_the_users_frame_first():
+    report = _scoped(['encoder', 'head'], lambda hidden: _layer(hidden))
+    for picture in report.pictures:
+        assert set(picture.scopes) == {'', 'encoder', 'head', 'optimizer'}
+        assert {'mul',
+                'mul_grad'} <= {k for k, s in zip(picture.kinds, picture.scopes) if s == 'encoder'}
+        made = zip(picture.kinds, picture.stacks, picture.lines)
+        stacks = [(stack, line) for kind, stack, line in made if kind in ('mul', 'mul_grad')]
+        assert len(stacks) >= 4
+        for stack, line in stacks:
+            assert stack[0] == line and __file__ in line and line.endswith('in _layer')
+            assert [f.rsplit(' ', 1)[-1] for f in stack[1:3]] == ['<lambda>', '_scoped']
+            assert '/paddle/' in stack[-1] and len(stack) > 8
+
+
+def test_without_scopes_layers_are_told_by_their_parameters():
+    report = _scoped(['', ''], _layer)
+    scopes = report.picture_before.scopes
+    assert {'fc_0', 'fc_1'} <= set(scopes)
+    kinds = [k for k, s in zip(report.picture_before.kinds, scopes) if s == 'fc_1']
+    assert {'mul', 'elementwise_add', 'mul_grad', 'sgd'} <= set(kinds)

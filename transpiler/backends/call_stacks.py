@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Union
+import sys
+from typing import List, Sequence, Tuple, Union
+
+_Line = Union[str, bytes]
 
 
-def source_line(callstack: Sequence[Union[str, bytes]]) -> str:
+def source_line(callstack: Sequence[_Line]) -> str:
     """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
-    innermost = ''
-    for line in reversed(callstack):
-        frame = _text(line).strip()
-        if frame.startswith('File'):
-            if '/paddle/' not in frame and '/site-packages/' not in frame:
-                return frame
-            innermost = innermost or frame
-    return innermost
+    return next(iter(frames(callstack)), '')
 
 
-def _text(read: Union[str, bytes]) -> str:
+def frames(callstack: Sequence[_Line]) -> Tuple[str, ...]:
+    """All frames: the innermost of the user's first, then who called it, one after the other; last what it called, outermost first."""
+    found = [f for f in (_text(line).strip() for line in callstack) if f.startswith('File')]
+    own = next((at for at in range(len(found))[::-1] if _is_users(found[at])), len(found) - 1)
+    ordered: List[str] = [*found[own::-1], *found[own + 1:]] if found else []
+    return tuple(map(sys.intern, ordered))  # ops have most of theirs in common
+
+
+def _is_users(frame: str) -> bool:
+    return '/paddle/' not in frame and '/site-packages/' not in frame
+
+
+def _text(read: _Line) -> str:
     """What protobuf read as a string. It leaves bytes where that is no UTF-8: a path in the encoding of a file system."""
     return read if isinstance(read, str) else read.decode('utf-8', 'replace')

@@ -75,6 +75,16 @@ class Value:
         return twin
 
 
+class Site(NamedTuple):
+    """Where the user made an op: the frames of the call, the user's own first, and the scope of names, as 'encoder/layer_1'."""
+
+    frames: Tuple[str, ...] = ()
+    scope: str = ''
+
+
+NOWHERE = Site()
+
+
 @dataclass
 class Op:
     """One operator. `operands` and `results` are value ids by position; -1 stands for an empty slot.
@@ -93,6 +103,7 @@ class Op:
     facts: OpFacts = field(default_factory=OpFacts)
     origin: Optional[int] = -1
     label: str = ''  # where the user made it: a source line, if the program carries one
+    site: Site = NOWHERE
     backward: bool = False
     workspace: Optional[Size] = NOTHING
     _accesses: Optional[_Accesses] = field(default=None, init=False, repr=False, compare=False)

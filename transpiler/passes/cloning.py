@@ -60,6 +60,7 @@ class Cloner:
                                    facts=origin.facts,
                                    origin=origin.origin,
                                    label=origin.label,
+                                   site=origin.site,
                                    backward=True,
                                    workspace=origin.workspace)
         self._graph.regions[self._region].ops.pop()

@@ -6,7 +6,7 @@ import html
 import json
 import pkgutil
 from types import MappingProxyType
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from transpiler.plain import printable
 from transpiler.report.data import ReportData, human
@@ -79,28 +79,57 @@ class _Numbers:
 def _data(report: ReportData) -> Dict[str, Any]:
     """All that `page.js` draws: columns of the bars, bytes and kinds by step."""
     texts, kinds = _Numbers(), _Numbers()
-    names = _Numbers()
+    names, callers = _Numbers(), _Stacks(texts)
     sides = {
-        key: _side(picture, texts, kinds, names)
+        key: _side(picture, texts, kinds, names, callers)
         for key, picture in (('before', report.picture_before), ('after', report.picture_after))
     }
     return {
         'groups': list(GROUPS),
         'sides': sides,
         'resting': report.resting_bytes,
+        'callers': callers.lists,
         'texts': texts.texts,
         'kinds': kinds.texts,
         'names': names.texts
     }
 
 
-def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers) -> Dict[str, Any]:
+class _Stacks:
+    """Frames around the user's own by number, as numbers of texts: few, where lines are many."""
+
+    def __init__(self, texts: _Numbers) -> None:
+        self._texts = texts
+        self.of: Dict[Tuple[str, ...], int] = {}
+
+    def __call__(self, stack: Tuple[str, ...]) -> int:
+        return self.of.setdefault(stack, len(self.of))
+
+    @property
+    def lists(self) -> List[List[int]]:
+        return [[self._texts(frame) for frame in stack] for stack in self.of]
+
+
+def _changes(each: Sequence[str]) -> Iterator[Tuple[int, str]]:
+    """Where another text begins, and which."""
+    before = None
+    for at, text in enumerate(each):
+        if text != before:
+            yield at, text
+        before = text
+
+
+def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers,
+          callers: _Stacks) -> Dict[str, Any]:
     bars = picture.bars
+    line_at = dict(enumerate(picture.lines)).get
     return {
         'bytes':
             picture.bytes,
         'kinds': [kinds(kind) for kind in picture.kinds],
         'opLines': [texts(line) for line in picture.lines],
+        'opCallers': [callers(stack[1:]) for stack in picture.stacks],
+        'scopes': [[step, texts(scope)] for step, scope in _changes(picture.scopes)],
         'names': [names(b.name) for b in bars],
         'storages': [names(b.storage) for b in bars],
         'first': [b.first for b in bars],
@@ -110,7 +139,9 @@ def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers) -
         'owner': [b.memory for b in bars],
         'group': [GROUPS.index(b.group) for b in bars],
         'makers': [b.made_at for b in bars],
-        'lines': [texts(b.line) for b in bars],
+        'lines': {
+            str(i): texts(b.line) for i, b in enumerate(bars) if b.line != line_at(b.made_at)
+        },
         'bands': [{
             'label':
                 printable(loop.label if loop.trips < 1 else f'{loop.label}: {loop.trips} trips'),

@@ -3,7 +3,7 @@
 const memory = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const GROUPS = data.groups, SIDES = ["before", "after"];
-  const MARGIN = {left: 64, right: 10, top: 20, bottom: 34}, HEIGHT = 360, ROW = 14, LEAST = 0.75;
+  const MARGIN = {left: 64, right: 10, top: 20, bottom: 34}, HEIGHT = 360, ROW = 14, LEAST = 0.75, STRIP = 15;
   let colours = {}, wanted = "", resting = false, picked = null;
   const get = id => document.getElementById(id);
 
@@ -18,7 +18,7 @@ const memory = (() => {
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
-    for (const name of [...GROUPS, "resting", "ink", "quiet", "line", "mark", "loop"]) colours[name] = style.getPropertyValue("--" + name).trim();
+    for (const name of [...GROUPS, "resting", "ink", "quiet", "line", "mark", "loop", "band"]) colours[name] = style.getPropertyValue("--" + name).trim();
   }
 
   // One program: bars column by column, as they come from the report.
@@ -27,6 +27,7 @@ const memory = (() => {
       Object.assign(this, data.sides[key]);
       this.key = key;
       this.names = this.names.map(n => data.names[n]);
+      this.madeAt = this.makers;
       this.makers = this.makers.map(step => step < 0 ? "outside" : data.kinds[this.kinds[step]] + " (step " + step + ")");
       this.steps = this.bytes.length;
       this.count = this.names.length;
@@ -40,8 +41,25 @@ const memory = (() => {
       this.index = Array.from({length: Math.ceil(this.steps / stretch) || 1}, () => []);
       for (const bar of this.order)
         for (let s = Math.floor(this.first[bar] / stretch); s <= Math.floor(this.last[bar] / stretch); s++) this.index[s].push(bar);
+      this.scopeOf = new Int32Array(this.steps);  // runs of equal ones come as the first step of each
+      this.scopes.forEach(([first, text], i) => this.scopeOf.fill(text, first, (this.scopes[i + 1] || [this.steps])[0]));
+      this.levels = [0, 1].map(depth => this.runs(depth)).filter(runs => runs.length);
       this.peak = this.bytes.reduce((best, size, i) => size > this.bytes[best] ? i : best, 0);
     }
+    // Stretches of steps in one scope of names, down to its level `depth`; ops in between that have none break no stretch.
+    runs(depth) {
+      const found = [];
+      for (let step = 0; step < this.steps; step++) {
+        const parts = this.scope(step).split("/"), path = parts.slice(0, depth + 1).join("/"), run = found[found.length - 1];
+        if (!path) continue;
+        if (run && run.path === path) run.last = step;
+        else found.push({path, name: parts[depth] || "", first: step, last: step});
+      }
+      return found.filter(run => run.name);
+    }
+    // Where the op of a step was made: the user's own frame, then who called it, then what it called.
+    frames(step) { return step < 0 ? [] : [this.opLines[step], ...data.callers[this.opCallers[step]]].map(i => data.texts[i]).filter(f => f); }
+    scope(step) { return data.texts[this.scopeOf[step]] || ""; }
     // The bars at a step, from the bottom up: by group, then by age. Several bars of one memory may meet there: it is counted once.
     found(step) {
       if (step < 0 || step >= this.steps) return [];
@@ -70,12 +88,16 @@ const memory = (() => {
       for (let i = from + 1; i < to; i++) if (this.bytes[i] > this.bytes[best]) best = i;
       return best;
     }
+    head(step) {
+      const scope = this.scope(step);
+      return "step " + step + ": " + data.kinds[this.kinds[step]] + (scope ? " of " + scope : "") + ", " + human(this.bytes[step]) + " alive";
+    }
     about(bar) {
       const trips = this.counts[bar] > 1 ? " (" + this.counts[bar] + " trips)" : "";
       return this.names[bar] + ": " + human(this.sizes[bar]) + trips + ", " + GROUPS[this.group[bar]] + "\nmade by " + this.makers[bar] +
         "\nsteps " + this.first[bar] + " to " + this.last[bar] + ", memory of " + data.names[this.storages[bar]];
     }
-    line(bar) { return data.texts[this.lines[bar]]; }
+    line(bar) { return data.texts[this.lines[bar] === undefined ? this.opLines[this.madeAt[bar]] : this.lines[bar]] || ""; }
     matches(bar) { return !wanted || this.names[bar].toLowerCase().includes(wanted); }
   }
   const sides = Object.fromEntries(SIDES.map(key => [key, new Side(key)]));
@@ -106,12 +128,14 @@ const memory = (() => {
       this.plotted = {bars: 0};
       interactive(this);
     }
+    // Below the plot: a strip for each level of scopes, then the axis.
+    get strip() { return this.side.levels.length * STRIP; }
     get inner() { return [MARGIN.left, this.width - MARGIN.right, MARGIN.top, HEIGHT - MARGIN.bottom]; }
     x(step) { const [l, r] = this.inner, [a, b] = this.side.view; return l + (step - a) / (b - a) * (r - l); }
     step(x) { const [l, r] = this.inner, [a, b] = this.side.view; return a + (x - l) / (r - l) * (b - a); }
     y(bytes) { const [, , t, b] = this.inner; return b - bytes / this.scale * (b - t); }
     draw() {
-      const side = this.side, [pen, width] = sized(this.canvas, HEIGHT);
+      const side = this.side, [pen, width] = sized(this.canvas, HEIGHT + this.strip);
       this.width = width;
       this.scale = side.top || highest();
       const [l, r, t, b] = this.inner, drawn = new Uint8Array(side.count);
@@ -129,6 +153,7 @@ const memory = (() => {
       }
       this.outline(pen, columns);
       pen.restore();
+      this.scopes(pen, l, r, t, b);
       this.plotted = {bars: drawn.reduce((sum, one) => sum + one, 0), scale: this.scale};
     }
     column(pen, step, x0, x1, drawn) {
@@ -182,6 +207,32 @@ const memory = (() => {
         pen.fillText("peak " + human(base + side.bytes[side.peak]) + ", step " + side.peak, x + (x > this.width / 2 ? -7 : 7), Math.max(10, y - 3));
       }
     }
+    // Bands of layers: a strip below for each level, and a line up through the plot where one of the first level begins.
+    scopes(pen, l, r, t, b) {
+      pen.save();
+      pen.beginPath(); pen.rect(l, t, r - l, b - t + this.strip + 1); pen.clip();
+      pen.textAlign = "left";
+      this.side.levels.forEach((runs, level) => runs.forEach((run, i) => {
+        const x0 = Math.max(l, this.x(run.first)), x1 = Math.min(r, this.x(run.last + 1)), y = b + 1 + level * STRIP;
+        if (x1 <= x0) return;
+        pen.fillStyle = colours.band; pen.globalAlpha = i % 2 ? 0.55 : 1;
+        pen.fillRect(x0, y, Math.max(0.5, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), STRIP - 2);
+        pen.globalAlpha = 1;
+        if (!level && x1 - x0 > 24) { pen.fillStyle = colours.band; pen.fillRect(x0, t, 1, b - t); }
+        const room = x1 - x0 - 6, wide = pen.measureText(run.name).width;
+        if (room > 12 && (wide <= room || room > 30)) {
+          let name = run.name;
+          while (name.length > 2 && pen.measureText(name + "…").width > room) name = name.slice(0, -1);
+          pen.fillStyle = colours.ink;
+          pen.fillText(wide <= room ? run.name : name + "…", x0 + 3, y + STRIP - 5);
+        }
+      }));
+      pen.restore();
+    }
+    scopeAt(x, y) {
+      const level = Math.floor((y - (HEIGHT - MARGIN.bottom)) / STRIP), step = Math.floor(this.step(x));
+      return (this.side.levels[level] || []).find(run => run.first <= step && step <= run.last);
+    }
     loops(pen, t, b) {
       pen.textAlign = "left";
       for (const band of this.side.bands) {
@@ -203,19 +254,20 @@ const memory = (() => {
         pen.fillText(+v.toPrecision(6) + " " + name, l - 5, y + 4);
       }
       pen.textAlign = "center";
-      for (const s of ticks(this.side.view[0], this.side.view[1], Math.max(2, (r - l) / 90))) pen.fillText(s, this.x(s + 0.5), b + 14);
-      pen.fillText("step, in the order of execution", (l + r) / 2, b + 29);
+      for (const s of ticks(this.side.view[0], this.side.view[1], Math.max(2, (r - l) / 90))) pen.fillText(s, this.x(s + 0.5), b + this.strip + 14);
+      pen.fillText("step, in the order of execution", (l + r) / 2, b + this.strip + 29);
     }
     at(x, y) {
       const step = Math.floor(this.step(x)), bytes = (HEIGHT - MARGIN.bottom - y) / (HEIGHT - MARGIN.bottom - MARGIN.top) * this.scale;
-      if (step < 0 || step >= this.side.steps) return null;
+      if (step < 0 || step >= this.side.steps || bytes < 0) return null;
       const hit = this.side.stack(step).find(p => p.low <= bytes && bytes < p.high);
       return {step, bar: hit ? hit.bar : -1};
     }
     tell(x, y) {
-      const found = this.at(x, y), side = this.side;
+      const found = this.at(x, y), side = this.side, run = this.scopeAt(x, y);
+      if (run) return run.path + "\nsteps " + run.first + " to " + run.last + ", at most " + human(side.bytes[side.fullest(run.first, run.last + 1)]) + " alive";
       if (!found) return "";
-      const head = "step " + found.step + ": " + data.kinds[side.kinds[found.step]] + ", " + human(side.bytes[found.step]) + " alive";
+      const head = side.head(found.step);
       return head + (found.bar < 0 ? "\n" + short(data.texts[side.opLines[found.step]]) : "\n" + side.about(found.bar) + "\n" + short(side.line(found.bar)));
     }
     click(x, y) {
@@ -278,10 +330,13 @@ const memory = (() => {
     picked = bar < 0 ? null : {name: side.names[bar]};
     const named = found => found.slice(0, 12).map(b => side.names[b] + " (" + human(side.sizes[b]) + ")").join(", ") + (found.length > 12 ? " and " + (found.length - 12) + " more" : "") || "nothing";
     const at = side.index[Math.floor(step / side.stretch)];
-    const lines = ["step " + step + ": " + data.kinds[side.kinds[step]] + ", " + human(side.bytes[step]) + " alive", data.texts[side.opLines[step]],
+    const lines = [side.head(step), data.texts[side.opLines[step]],
       "begins here: " + named(at.filter(b => side.first[b] === step)), "ends here: " + named(at.filter(b => side.last[b] === step))];
     if (bar >= 0) lines.unshift(side.about(bar), side.line(bar), "");
-    get(side.key + "-detail").textContent = lines.join("\n");
+    const made = bar >= 0 ? side.madeAt[bar] : step, frames = side.frames(made), calls = document.createElement("details");
+    calls.append(Object.assign(document.createElement("summary"), {textContent: "Call stack of " + (bar >= 0 ? side.names[bar] : "step " + step) + ", your own frame first (" + frames.length + ")"}),
+      Object.assign(document.createElement("pre"), {textContent: frames.join("\n")}));
+    get(side.key + "-detail").replaceChildren(document.createTextNode(lines.join("\n")), ...(frames.length ? [calls] : []));
     redraw();
   }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
+from transpiler.analysis.owners import layers_of_ops
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import MEMORY_KINDS, Graph, Op, Region, RegionKind
 from transpiler.planning import Plan
@@ -51,12 +52,17 @@ class Loop:
 class Picture:
     """A program at run time: step i is op i in the order of execution; `bytes` are above resting.
 
+    `stacks` are the frames of the call that made each op, the user's own first; `scopes` the scope of names that it is in, as 'encoder/layer_1',
+    or, in a program without any, the layer by the names of its parameters; '' for none.
+
     At each step the memories of the bars that are there add up to `bytes`.
     """
 
     bytes: List[int] = field(default_factory=list)
     ops: List[str] = field(default_factory=list)
     lines: List[str] = field(default_factory=list)
+    stacks: List[Tuple[str, ...]] = field(default_factory=list)
+    scopes: List[str] = field(default_factory=list)
     kinds: List[str] = field(default_factory=list)
     bars: List[Bar] = field(default_factory=list)
     loops: List[Loop] = field(default_factory=list)
@@ -121,6 +127,17 @@ def op_text(graph: Graph, op: int) -> str:
     return f'{shown.kind} (op {shown.id})' + (f', {shown.label}' if shown.label else '')
 
 
+def scopes_of(graph: Graph, ops: Sequence[Op]) -> List[str]:
+    """The scope of each op; see Picture."""
+    if any(op.site.scope for op in graph.ops if not op.backward):
+        return [op.site.scope for op in ops]
+    holders = {
+        v.name: (v.name.rsplit('.', 1)[0],) for v in graph.values if v.parameter and '.' in v.name
+    }
+    layers = layers_of_ops(graph, holders, ())
+    return [layers.get(op.id, '') for op in ops]
+
+
 class _Drawing:
 
     def __init__(self, graph: Graph, timeline: Timeline) -> None:
@@ -150,7 +167,8 @@ class _Drawing:
         bars = [bar for run in self._runs() for bar in self._tenants(run)]
         return Picture([p.bytes for p in points],
                        [f'{op.kind} (step {i})' for i, op in enumerate(ops)],
-                       [op.label or '' for op in ops], [op.kind for op in ops], bars, self._loops())
+                       [op.label or '' for op in ops], [op.site.frames for op in ops],
+                       scopes_of(self._graph, ops), [op.kind for op in ops], bars, self._loops())
 
     def _touched_steps(self) -> Dict[int, Tuple[int, int]]:
         """First and last step at which an op names each value."""

@@ -14,7 +14,7 @@ from transpiler.backends.paddle2.importer import ImportedProgram, declared, impo
 from transpiler.backends.paddle2.programs import Serialized, SerializedPrograms
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError
 from transpiler.flow import rewrite, write_proved
-from transpiler.ir import RELEASE, Graph, Size
+from transpiler.ir import RELEASE, Graph, Op, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
 from transpiler.planning import Plan, PlanOptions
@@ -99,7 +99,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
         return _unchanged(saved, request, started)
     fused = fuse(saved, serving.onednn)
     old = import_program(fused.message.SerializeToString())
-    _label(old.graph, _source_lines(import_program(saved.serialized)))
+    _label(old.graph, _makers(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
     dims, assumed = request.sizes(old.graph, old.inputs, symbols)
@@ -162,7 +162,7 @@ def _enclosed(inner: framework_pb2.ProgramDesc, old: ImportedProgram, dims: Dict
                                                                                  int]) -> _Enclosed:
     serialized = enclose(inner).SerializeToString()
     program = import_program(serialized)
-    _label(program.graph, _source_lines(old))
+    _label(program.graph, _makers(old))
     _hand_over(program.graph)
     after = Timeline(program.graph, COLLECTING, dims)
     return _Enclosed(inner, serialized, program, after)
@@ -188,18 +188,18 @@ def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
     return write_proved(SerializedPrograms(), program, graph).message.SerializeToString()
 
 
-def _source_lines(program: ImportedProgram) -> Dict[str, str]:
-    """Source line by the name of what it made."""
+def _makers(program: ImportedProgram) -> Dict[str, Op]:
+    """Ops that say where they were made, by the names of what they make."""
     graph = program.graph
-    return {graph.values[v].name: op.label for op in graph.walk() for v in op.writes() if op.label}
+    return {graph.values[v].name: op for op in graph.walk() for v in op.writes() if op.label}
 
 
-def _label(graph: Graph, lines: Dict[str, str]) -> None:
-    """Paddle's passes drop the source line of an op; the names of its results lead back to it."""
+def _label(graph: Graph, makers: Dict[str, Op]) -> None:
+    """Paddle's passes drop where an op was made; the names of its results lead back to it."""
     for op in graph.ops:
-        found = [lines[n] for n in (graph.values[v].name for v in op.writes()) if n in lines]
+        found = [makers[n] for n in (graph.values[v].name for v in op.writes()) if n in makers]
         if found and not op.regions:
-            op.label = found[0]
+            op.label, op.site = found[0].label, found[0].site
 
 
 def _unchanged(saved: SavedProgram, request: Request, started: float) -> Optimized:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared
-from transpiler.backends.call_stacks import source_line
+from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches
 from transpiler.backends.paddle2.conditions import note_conditions
@@ -24,7 +25,7 @@ from transpiler.backends.paddle2.shapes import Inferred, infer
 from transpiler.backends.paddle2.slices import link_slices
 from transpiler.backends.paddle2.workspaces import workspace_of
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Size, Value, ValueKind
+from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
 
 _VarType = framework_pb2.VarType
 # A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
@@ -35,7 +36,8 @@ EMPTY_ARRAY = 'transpiler.empty_array'
 NEVER_WRITTEN = 'transpiler.never_written'
 CALL_STACK = 'op_callstack'
 _DEEPEST = 150  # blocks inside each other
-_BACKWARD_OR_OPTIMIZER = 1 | 2  # bits of the attribute op_role
+_BACKWARD, _OPTIMIZER = 1, 2  # bits of the attribute op_role
+_NUMBER = re.compile(r'_[0-9]+$')
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
     _VarType.SELECTED_ROWS: ValueKind.SELECTED_ROWS,
@@ -244,9 +246,11 @@ class _Importer:
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
         op.workspace = workspace_of(self._graph, op, desc)
-        role, callstack = _made_as(desc)
-        op.label = source_line(callstack) if self._labels else ''
-        op.backward = bool(role & _BACKWARD_OR_OPTIMIZER)
+        role, callstack, scope = _made_as(desc)
+        if self._labels:
+            op.site = Site(frames(callstack), _scope(scope, role))
+            op.label = next(iter(op.site.frames), '')
+        op.backward = bool(role & (_BACKWARD | _OPTIMIZER))
         for block in _blocks_run(desc) if len(self._message.blocks) > 1 else ():
             self._runs[block] -= 1
             # Of the ops that run one block for one part after the other, the last finds what all others left.
@@ -444,16 +448,24 @@ def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
     return next((a.b for a in desc.attrs if a.name == name), False)
 
 
-def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]]]:
-    """The role of an op, and the call stack of who made it."""
-    role, callstack = 0, ()
+def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]], str]:
+    """The role of an op, the call stack of who made it, and the scope of names in which that was done."""
+    role, callstack, scope = 0, (), ''
     for attribute in desc.attrs:
         name = attribute.name
         if name == CALL_STACK:
             callstack = attribute.strings
         elif name == 'op_role':
             role = attribute.i
-    return role, callstack
+        elif name == 'op_namescope':
+            scope = attribute.s if isinstance(attribute.s, str) else ''
+    return role, callstack, scope
+
+
+def _scope(given: str, role: int) -> str:
+    """The scope of names that an op is in. Optimizers open another for each parameter, with a number: one is meant."""
+    first, slash, rest = given.strip('/').partition('/')
+    return (_NUMBER.sub('', first) if role & _OPTIMIZER else first) + slash + rest
 
 
 def _blocks_run(desc: framework_pb2.OpDesc) -> List[int]:

@@ -13,7 +13,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.paddle2.emitter import ROLE, EmittedProgram
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.guard import guard, merged_variables
-from transpiler.backends.call_stacks import source_line
+from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.importer import CALL_STACK
 from transpiler.backends.paddle2.naming import INNER_LISTS, NAME_LISTS
 from transpiler.errors import InvalidProgramError
@@ -22,15 +22,16 @@ _TENSOR = core.VarDesc.VarType.LOD_TENSOR
 _FORMER = '_descs_before_memory_optimize'
 _NOWHERE, _MAIN = -1, 0
 _AT_A_TIME = 64  # ops that are made of bytes
+Stacks = Dict[Tuple[int, int], Tuple[str, ...]]  # by block and position there
 _POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
 
-def message_of(program: Any) -> framework_pb2.ProgramDesc:
+def message_of(program: Any, stacks: Optional[Stacks] = None) -> framework_pb2.ProgramDesc:
     """The desc of `program`; raises InvalidProgramError if it is no static-graph program.
 
     Op by op: Paddle writes a block in bytes from messages that it makes of all ops first, twice as large as the ops, and then
     keeps. The versions of operators, which only saving notes, are left out, and of call stacks, which are most of a program,
-    all but the one line that is looked at.
+    all but the one line that is looked at; `stacks` gets their frames.
     """
     if isinstance(program, paddle.static.CompiledProgram):
         raise InvalidProgramError(
@@ -42,11 +43,11 @@ def message_of(program: Any) -> framework_pb2.ProgramDesc:
     message = framework_pb2.ProgramDesc()
     message.version.version = program.desc._version()
     for index in range(program.desc.num_blocks()):
-        _add_block(message, program.desc.block(index))
+        _add_block(message, program.desc.block(index), {} if stacks is None else stacks)
     return message
 
 
-def _add_block(message: framework_pb2.ProgramDesc, desc: core.BlockDesc) -> None:
+def _add_block(message: framework_pb2.ProgramDesc, desc: core.BlockDesc, stacks: Stacks) -> None:
     block = message.blocks.add()
     block.idx, block.parent_idx = desc.id, desc.parent
     if desc.get_forward_block_idx() != _NOWHERE:
@@ -57,7 +58,9 @@ def _add_block(message: framework_pb2.ProgramDesc, desc: core.BlockDesc) -> None
         op = core.OpDesc()  # a copy: what is made of an op to write it in bytes stays with it
         op.copy_from(desc.op(index))
         if op.has_attr(CALL_STACK):
-            op._set_strs_attr(CALL_STACK, [source_line(op.attr(CALL_STACK))])
+            found = frames(op.attr(CALL_STACK))
+            stacks[desc.id, index] = found
+            op._set_strs_attr(CALL_STACK, list(found[:1]))
         block.ops.add().MergeFromString(op.serialize_to_string())
 
 

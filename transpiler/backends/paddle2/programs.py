@@ -17,7 +17,7 @@ from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.framing import check_blocks, check_frame
 from transpiler.backends.paddle2.guard import keep, merged_variables
 from transpiler.backends.paddle2.importer import ImportedProgram, import_message, parse
-from transpiler.backends.paddle2.live_program import message_of, replace_contents
+from transpiler.backends.paddle2.live_program import Stacks, message_of, replace_contents
 from transpiler.backends.paddle2.run_once import is_segmented
 from transpiler.backends.paddle2.segments import block_run, join, segments_in
 from transpiler.backends.paddle2.shapes import Inferred
@@ -81,7 +81,11 @@ class LivePrograms(Programs):
 
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
-        imported = import_message(message_of(target), fetched, skipped)
+        stacks: Stacks = {}
+        imported = import_message(message_of(target, stacks), fetched, skipped)
+        for op, place in imported.places().items():
+            site = imported.graph.ops[op].site
+            imported.graph.ops[op].site = site._replace(frames=stacks.get(place, ()))
         closed = _PIPELINE if target._pipeline_opt else _SECTION if _has_peer(imported) else ''
         return replace(imported, gone=merged_variables(target), closed=closed)
 

@@ -16,19 +16,19 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 from paddle.base.libpaddle import pir
 
 from transpiler.backends.base import OPTIMIZED, Declared
-from transpiler.backends.call_stacks import source_line
+from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of)
-from transpiler.backends.paddle3.marks import mark_of
+from transpiler.backends.paddle3.marks import LAYER, mark_of, without_mark
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
 from transpiler.backends.paddle3.tensors import bytes_of, dtype_of
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import KEEP, Graph, Op, OpFacts, Region, RegionKind, Size, ValueKind
+from transpiler.ir import KEEP, Graph, Op, OpFacts, Region, RegionKind, Site, Size, ValueKind
 from transpiler.ir.boundary import BOUNDARY, divide
 
 COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
@@ -252,7 +252,7 @@ class _Importer:
         made.results = tuple(
             self._new(value, shape=given[at] if op.name() == WHILE else result_shape(
                 op, at, value.shape, [])) for at, value in enumerate(op.results()))  # yapf: disable
-        made.label = source_line(op.callstack or ())
+        _place(made, op)
         self._note(made, op, operands, tuple((i,) for i in made.results))
         return made
 
@@ -374,7 +374,8 @@ class _Importer:
                 results.append((self._result(op, slot, value, shapes),))
         made.results = tuple(i for slot in results for i in slot)
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
-        made.label = source_line(op.callstack or ()) if op.name().startswith(DIALECT) else ''
+        if op.name().startswith(DIALECT):
+            _place(made, op)
         made.backward = bare_kind(op).endswith(_GRADIENT) or any(
             self._backward.get(i, False) for i in made.operands)
         self._backward.update(
@@ -456,3 +457,10 @@ def _positions(slots: Any) -> Slots:
         found.append(tuple(range(first, first + len(slot))))
         first += len(slot)
     return found
+
+
+def _place(made: Op, op: Any) -> None:
+    """Says of `made` where the user made `op`: the names of layers are those of a scope, too."""
+    scope = without_mark(op.attrs()).get(LAYER, '')
+    made.site = Site(frames(op.callstack or ()), str(scope).strip('/'))
+    made.label = next(iter(made.site.frames), '')

@@ -11,7 +11,7 @@ from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import DECLARATIONS
 
-_LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
+LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
 
 
 def mark(program: Any) -> None:
@@ -19,17 +19,17 @@ def mark(program: Any) -> None:
     ops = program.global_block().ops
     op = next((op for op in ops if op.name().startswith(DIALECT) and op.name() not in DECLARATIONS),
               ops[0])
-    op.set_str_attr(_LAYER, _layer(op) + _MARK)
+    op.set_str_attr(LAYER, _layer(op) + _MARK)
 
 
 def unmark(program: Any) -> None:
     for op in program.global_block().ops:
         if _is_marked(op):
-            left = without_mark(op.attrs()).get(_LAYER)
+            left = without_mark(op.attrs()).get(LAYER)
             if left is None:
-                op.erase_attr(_LAYER)
+                op.erase_attr(LAYER)
             else:
-                op.set_str_attr(_LAYER, left)
+                op.set_str_attr(LAYER, left)
 
 
 def mark_of(program: Any) -> bool:
@@ -39,22 +39,22 @@ def mark_of(program: Any) -> bool:
 
 def without_mark(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Attributes of an op as they were before it was marked."""
-    name = attributes.get(_LAYER)
+    name = attributes.get(LAYER)
     if not isinstance(name, str) or not name.endswith(_MARK):
         return attributes
     left = name[:-len(_MARK)]
     return {
         **{
-            k: v for k, v in attributes.items() if k != _LAYER
+            k: v for k, v in attributes.items() if k != LAYER
         },
         **({
-            _LAYER: left
+            LAYER: left
         } if left else {})
     }
 
 
 def _layer(op: Any) -> str:
-    return str(op.attrs()[_LAYER]) if op.has_attr(_LAYER) else ''
+    return str(op.attrs()[LAYER]) if op.has_attr(LAYER) else ''
 
 
 def _is_marked(op: Any) -> bool:
