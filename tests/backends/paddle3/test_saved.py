@@ -18,6 +18,7 @@ from benchmarks.programs.case import Options
 from tests.backends.paddle3.running import MIB, assert_equal, optimized, run
 from tests.backends.paddle3.saved import contents, save, save_arrays, wide
 from transpiler.backends.paddle3.marks import mark_of
+from transpiler.backends.paddle3.packing import load
 from transpiler.cli import main
 from transpiler.serving.apart import RunSpec, predictor_of
 from transpiler.serving.pir import running

@@ -12,6 +12,7 @@ import paddle
 
 from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.packing import dump, load
 from transpiler.backends.paddle3.programs import LivePrograms
 from transpiler.backends.settings import static_mode
 from transpiler.errors import InvalidArgumentError, VerificationError
