@@ -80,3 +80,23 @@ def test_public_names_are_those_that_are_named_and_no_others() -> None:
     assert set(transpiler.__all__) <= set(dir(transpiler))
     with pytest.raises(AttributeError, match="no attribute 'memory_optimise'"):
         transpiler.memory_optimise  # pylint: disable=pointless-statement
+
+
+@pytest.mark.parametrize('arguments', [['--version'], ['--help'], ['pack', '--help']])
+def test_who_asks_what_there_is_waits_for_no_library(arguments: List[str]) -> None:
+    said = run(
+        'import sys\nfrom transpiler.cli import main\n'
+        'try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n'
+        'print([m for m in ("numpy", "rich", "pandas", "ortools") if m in sys.modules])',
+        *arguments)
+    assert said.splitlines()[-1] == '[]'
+
+
+def test_who_packs_waits_for_no_solver(tmp_path: Path) -> None:
+    (tmp_path / 'in.csv').write_text('id,lower,upper,size\n1,0,9,4\n2,5,12,8\n')
+    said = run(
+        'import sys\nfrom transpiler.cli import main\n'
+        'try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n'
+        'print([m for m in ("pandas", "ortools", "numba") if m in sys.modules])', 'pack',
+        str(tmp_path / 'in.csv'), '-o', str(tmp_path / 'out.csv'))
+    assert said.splitlines()[-1] == '[]'

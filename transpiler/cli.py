@@ -15,14 +15,15 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from transpiler.errors import SavedFileError, TranspilerError
 from transpiler.plain import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FAILED, DIFFERENT = 1, 3
 _TRACEBACK = 'TRANSPILER_TRACEBACK'
@@ -413,6 +414,8 @@ def _progress(title: str) -> Iterator[_Told]:
 
     Paddle takes seconds to import, so that is done inside. Its warnings are for its developers.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     console = Console(stderr=True)
     talk = _talk()
     with _without_warnings(talk), Progress(TextColumn('{task.description}', markup=False),
