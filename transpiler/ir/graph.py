@@ -293,6 +293,11 @@ class Graph:
                 members.setdefault(value.buffer, [value.buffer]).append(value.id)
         return {whole: _each_once(each) for whole, each in members.items()}
 
+    def touched_elsewhere(self) -> FrozenSet[int]:
+        """What ops of other regions than the main one name, and those that have some."""
+        return frozenset(v for op in self.walk() if op.region != 0 or op.regions
+                         for v in op.reads() + op.writes())
+
     def storage_members(self) -> Dict[int, List[int]]:
         """Value ids by storage, for every storage that has more than one."""
         members: Dict[int, List[int]] = {}

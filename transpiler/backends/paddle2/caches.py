@@ -1,18 +1,22 @@
 """Results that hold more than their shape says.
 
 `einsum` keeps the operands as it has turned them, for its gradient, in results without elements. Their names must stay
-theirs alone: the gradient takes whatever tensor it finds there for such a copy. `rnn` makes a mask like its result, a byte an
+theirs alone: the gradient takes whatever tensor it finds there for such a copy. What it did not have to turn it keeps under
+another name of the operand's own memory: a slice of it, that is all of it. `rnn` makes a mask like its result, a byte an
 element, whatever it drops; shape inference says nothing of it.
 """
 
 from __future__ import annotations
 
+from typing import Mapping
+
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.workspaces import values_of
-from transpiler.ir import NOTHING, Graph, Op, Size
+from transpiler.backends.paddle2.einsum import plan_of, turned
+from transpiler.backends.paddle2.workspaces import kernel_of, values_of
+from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
-_KEPT = {'einsum': ('Operands', 'InnerCache')}  # operands, and what holds a copy of each
+_EINSUM, _OPERANDS, _COPIES = 'einsum', 'Operands', 'InnerCache'  # operands, and what holds a copy of each
 _BARE_SHAPES = 'XShape'  # of the operands of such an op, for its gradient: never allocated
 _MASKS = {'rnn': ('Out', 'DropoutState')}  # a result, and what has a byte for each of its elements
 
@@ -24,12 +28,41 @@ def count_caches(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> None:
         results = values_of(graph, desc.outputs, op.results)
         for result, mask in zip(results.get(like, ()), results.get(masks, ())):
             mask.size = None if result.shape is None else Size.product(result.shape)
-    if desc.type not in _KEPT:
+    if desc.type != _EINSUM:
         return
-    source, kept = _KEPT[desc.type]
-    operands = values_of(graph, desc.inputs, op.operands).get(source, ())
-    caches = values_of(graph, desc.outputs, op.results).get(kept, ())
-    for operand, cache in zip(operands, caches):
-        cache.size, cache.skipped = operand.size, True
-    for bare in values_of(graph, desc.outputs, op.results).get(_BARE_SHAPES, ()):
+    results = values_of(graph, desc.outputs, op.results)
+    operands = values_of(graph, desc.inputs, op.operands).get(_OPERANDS, ())
+    for operand, copy in zip(operands, results.get(_COPIES, ())):
+        copy.size, copy.skipped = operand.size, True
+    for bare in results.get(_BARE_SHAPES, ()):
         bare.size = NOTHING
+
+
+def link_caches(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> None:
+    """Takes caches of the main region that hold an operand itself for slices of it: who reads one reads the operand, too. The
+    equation alone decides on that, since shapes are not known in each reading of a program."""
+    made = [op for op in graph.region_ops(0) if op.kind == _EINSUM]
+    elsewhere = graph.touched_elsewhere() if made else frozenset()
+    for op in made:
+        kernel = kernel_of(graph, op, descs[op.id])
+        equation, shapes = kernel.attributes('equation'), kernel.slots.get(_OPERANDS, ())
+        copies = turned(equation)
+        operands = values_of(graph, descs[op.id].inputs, op.operands).get(_OPERANDS, ())
+        caches = values_of(graph, descs[op.id].outputs, op.results).get(_COPIES, ())
+        for operand, cache, is_copy in zip(operands, caches, copies.operands if copies else ()):
+            if not is_copy and _is_plain(operand) and not elsewhere & {operand.id, cache.id}:
+                cache.buffer, operand.buffer = operand.id, operand.id
+                cache.size = NOTHING if plan_of(equation, shapes) else cache.size
+                _read_too(graph, cache, operand)
+
+
+def _read_too(graph: Graph, cache: Value, operand: Value) -> None:
+    for reader in graph.region_ops(0):
+        if cache.id in reader.reads() and operand.id not in reader.reads():
+            reader.operands += (operand.id,)
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether nothing but its readers keeps it."""
+    outlives = value.persistable or value.fed or value.fetched
+    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives

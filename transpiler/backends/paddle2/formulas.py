@@ -28,6 +28,11 @@ class Tensor:
     dtype: str = ''
     rows: bool = False
 
+    @property
+    def bytes(self) -> Optional[Size]:
+        """None if a dim is unknown."""
+        return None if self.shape is None else Size.product(self.shape) * self.item
+
 
 Slots = Mapping[str, Tuple[Tensor, ...]]
 
@@ -39,7 +44,7 @@ def evaluate(formula: str, slots: Slots) -> Optional[Size]:
         ValueError: it is no formula.
     """
     sums = [_sum(each, slots) for each in formula.split(' | ')]
-    return None if any(s is None for s in sums) else _largest(sums)
+    return None if any(s is None for s in sums) else largest(sums)
 
 
 def _sum(formula: str, slots: Slots) -> Optional[Size]:
@@ -47,7 +52,8 @@ def _sum(formula: str, slots: Slots) -> Optional[Size]:
     return None if any(t is None for t in terms) else Size.total(terms)
 
 
-def _largest(sizes: Sequence[Size]) -> Size:
+def largest(sizes: Sequence[Size]) -> Size:
+    """The largest of `sizes`, or, where open dims decide which that is, their sum."""
     return next((one for one in sizes if all(one >= s for s in sizes)), Size.total(sizes))
 
 
@@ -83,7 +89,7 @@ def _atom(text: str, slots: Slots) -> Optional[Size]:
     if any(t.shape is None for t in tensors):
         return None
     each = [Size.product(t.shape) * (1 if match['count'] else t.item) for t in tensors]
-    return _largest(each) if match['largest'] else Size.total(each)
+    return largest(each) if match['largest'] else Size.total(each)
 
 
 def _dims(shape: Optional[Tuple[Size, ...]], match: re.Match) -> Optional[Size]:

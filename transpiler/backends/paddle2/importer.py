@@ -15,7 +15,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.broadcasts import works_in_place
-from transpiler.backends.paddle2.caches import count_caches
+from transpiler.backends.paddle2.caches import count_caches, link_caches
 from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
@@ -186,6 +186,7 @@ class _Importer:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
         self._mark_fed_and_fetched()
         link_slices(self._graph, self._descs)
+        link_caches(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
 

@@ -10,7 +10,7 @@ let go of with all its slices.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, FrozenSet, List, Mapping, Set, Tuple
+from typing import Dict, List, Mapping, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -30,7 +30,7 @@ def link_slices(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> None
     """Lets who touches a slice touch its buffer. Where that is not all there is to it, which the main region alone would have to
     know, the ops stay such as share memory unsaid."""
     made = [op for op in graph.region_ops(0) if op.kind == _MAKER]
-    elsewhere = _touched_elsewhere(graph) if made else frozenset()
+    elsewhere = graph.touched_elsewhere() if made else frozenset()
     buffer_of: Dict[int, int] = {}
     for op in made:
         values = _buffer_and_slices(graph, op, descs[op.id])
@@ -43,12 +43,6 @@ def link_slices(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> None
     for op in graph.region_ops(0) if made else ():
         if op.kind != _MAKER:
             _touch_buffers(op, buffer_of)
-
-
-def _touched_elsewhere(graph: Graph) -> FrozenSet[int]:
-    """What ops of other regions name, and those that have some."""
-    return frozenset(v for op in graph.walk() if op.region != 0 or op.regions
-                     for v in op.reads() + op.writes())
 
 
 def _buffer_and_slices(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> List[Value]:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2 import einsum
 from transpiler.backends.paddle2.formulas import Slots, Tensor, evaluate
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
@@ -71,6 +72,10 @@ def case_of(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Case]:
 
 def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
     """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
+    if kernel.kind in einsum.KINDS:
+        exact = einsum.workspace(kernel.kind, kernel.attributes('equation'), kernel.slots)
+        if exact is not None:
+            return exact
     case = case_of(kernel, cases)
     return None if case is None else evaluate(case.bytes, kernel.slots)
 
