@@ -132,6 +132,11 @@ class Bench:
         desc = framework_pb2.OpDesc.FromString(op.desc.serialize_to_string())
         return Observation(desc, inputs, outputs, peak - max(end, start), end - start, declared)
 
+    def tensor(self, name: str) -> Any:
+        """The tensor of that name, if it has one with memory, else None."""
+        variable = self.scope.find_var(name)
+        return None if variable is None else _dense(variable)
+
     def _fill(self) -> None:
         gap = (peak_bytes() - current_bytes()) // _FLOAT_BYTES
         if gap > 0:

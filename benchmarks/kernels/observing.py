@@ -40,11 +40,8 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
     Raises:
         whatever building or running it does.
     """
-    paddle.enable_static()
-    main, startup = paddle.static.Program(), paddle.static.Program()
     draw = Draw(size)
-    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        _add_gradients(recipe(draw), draw)
+    main, startup = written(recipe, draw)
     bench = Bench()
     try:
         with paddle.static.scope_guard(bench.scope):
@@ -53,6 +50,15 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
         yield from bench.run(main)
     finally:
         bench.close()
+
+
+def written(recipe: Recipe, draw: Draw) -> Tuple[paddle.static.Program, paddle.static.Program]:
+    """The program of `recipe`, with its gradients, and its startup program."""
+    paddle.enable_static()
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        _add_gradients(recipe(draw), draw)
+    return main, startup
 
 
 def _add_gradients(outputs: Any, draw: Draw) -> None:

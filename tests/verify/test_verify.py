@@ -535,3 +535,27 @@ def test_clones_stand_behind_a_boundary_and_less_crosses_it() -> None:
         for graph, each in ((old, done.before), (done.graph, done.after))
     ]
     assert crossing[1] < crossing[0]
+
+
+def _going_on(fresh: bool) -> Graph:
+    """The second op's result is as large as one that is dead by then."""
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('first', 'a', 'b')
+    draft.op('second', 'b', 'c')
+    made = draft.op('third', 'c', 'd')
+    made.facts = replace(made.facts, fresh=frozenset({0} if fresh else ()))
+    return draft.graph
+
+
+def test_a_kernel_that_goes_on_with_what_it_finds_gets_memory_of_its_own() -> None:
+    for fresh in (False, True):
+        graph = _going_on(fresh)
+        first, last = graph.ops[0].results[0], graph.ops[2].results[0]
+        assert accepted(graph, merged(graph, first, last)) is not fresh
+
+
+def test_memory_that_it_may_work_on_is_no_other() -> None:
+    graph = _going_on(fresh=True)
+    graph.ops[2].facts = replace(graph.ops[2].facts, in_place=((0, 0),), same_name=True)
+    assert accepted(graph, merged(graph, graph.ops[1].results[0], graph.ops[2].results[0]))

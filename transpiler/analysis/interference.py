@@ -23,6 +23,7 @@ _COPIED_BY_NAME = 'copied between layouts or types, once for its name'
 MOVED = 'gets what a branch has moved out'
 # Whose memory is that of slices, too: no other may have it, but it goes with them.
 OF_SLICES = 'the buffer of several'
+_FRESH = 'its operator works on what it finds under that name'
 _SLICE = 'a slice of a buffer'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
@@ -53,7 +54,7 @@ class Interference:
 
         An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
         """
-        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED, OF_SLICES)
+        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED, OF_SLICES, _FRESH)
         return {value: reason for value, reason in self.alone.items() if reason not in harmless}
 
     def outlived(self, value: int) -> bool:
@@ -105,7 +106,9 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
                            (_moved(graph), MOVED), (carry_lod(graph), _MAY_CARRY_LOD),
                            (_carried(graph), 'carried from one trip to the next'),
                            (_states(graph), 'state that an operator carries on'),
-                           (_converted(graph), _COPIED_BY_NAME), (graph.buffers(), OF_SLICES)):
+                           (_converted(graph), _COPIED_BY_NAME), (graph.buffers(),
+                                                                  OF_SLICES), (_fresh(graph),
+                                                                               _FRESH)):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in found.items():
@@ -117,6 +120,10 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
 def named_by_regions(graph: Graph) -> FrozenSet[int]:
     """Values that an op with regions names: the runtime finds their gradients by that name."""
     return frozenset(v for op in graph.ops if op.regions for v in op.reads() + op.writes())
+
+
+def _fresh(graph: Graph) -> FrozenSet[int]:
+    return frozenset(op.results[i] for op in graph.walk() for i in op.facts.fresh)
 
 
 def _own_reason(value: Value) -> str:

@@ -83,6 +83,7 @@ class OpFacts:
     shape_only: FrozenSet[int] = frozenset()
     apart: bool = False  # a value of which it reads the shape alone may not be one of which it reads the data, too
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
+    fresh: FrozenSet[int] = frozenset()  # results that it takes for half done where their names hold memory already
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this

@@ -201,6 +201,7 @@ class Run:
                rest: FrozenSet[Definition] = frozenset()) -> None:
         """The result of `op` at `position` is `made` now, or the `rest` that it had before."""
         storage = self._graph.values[op.results[position]].storage
+        self._check_fresh(op, position, made, cells)
         self._clobber_partners(op, position, cells)
         cells[storage] = made | rest
         self.writers[storage] = self.writers.get(storage, frozenset()) | made
@@ -257,14 +258,30 @@ class Run:
     def _part(self, storage: int) -> None:
         self._partners.pop(storage, set()).discard(storage)
 
-    def _clobber_partners(self, op: Op, position: int, cells: Cells) -> None:
+    def _check_fresh(self, op: Op, position: int, made: FrozenSet[Definition],
+                     cells: Cells) -> None:
+        """A kernel that goes on with what it finds finds what it left there itself, or an operand that it may work on."""
         storage = self._graph.values[op.results[position]].storage
-        operands = {self._graph.values[v].storage for v in op.data_reads()}
-        in_place = {
+        names = {storage} | self._partners.get(storage, set())
+        if position not in op.facts.fresh or names & self._in_place_storages(op, position):
+            return
+        own = made | frozenset(map(released, made))
+        if not cells.get(storage, frozenset()) <= own:
+            raise VerificationError(
+                f'{op.kind} (op {op.id}) would go on with what another left under the name '
+                f'{self._graph.values[storage].name!r}')
+
+    def _in_place_storages(self, op: Op, position: int) -> Set[int]:
+        return {
             self._graph.values[op.operands[i]].storage
             for i, j in op.facts.in_place
             if j == position
         }
+
+    def _clobber_partners(self, op: Op, position: int, cells: Cells) -> None:
+        storage = self._graph.values[op.results[position]].storage
+        operands = {self._graph.values[v].storage for v in op.data_reads()}
+        in_place = self._in_place_storages(op, position)
         for partner in self._partners.get(storage, set()) - {storage}:
             if partner in operands and partner not in in_place:
                 raise VerificationError(

@@ -7,8 +7,12 @@ on the world outside the program) stands in the few sets below.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Container, Dict, FrozenSet, Hashable, Iterable, Optional, Set, Tuple
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy
 from paddle import _legacy_C_ops
@@ -21,6 +25,7 @@ from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
 from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
+FRESH = Path(__file__).with_name('fresh_results.json')
 # Draw random numbers, yet may have no attribute with `seed` in its name.
 _UNSEEDED_RANDOM = frozenset({
     'bernoulli', 'bernoulli_p', 'binomial', 'dirichlet', 'dropout', 'dropout_nd', 'exponential',
@@ -126,6 +131,7 @@ class OpRegistry:
             same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
             shape_only=shape_only,
             unread=_unread_positions(desc),
+            fresh=_fresh_positions(desc),
             updates=_updates(desc),
             adds=_adds(desc),
             fills=_fills(desc),
@@ -175,7 +181,17 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
 
 
 def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
-    return _positions(desc, _UNREAD.get(desc.type, ()))
+    return _positions(desc.inputs, _UNREAD.get(desc.type, ()))
+
+
+def _fresh_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    return _positions(desc.outputs, _fresh_slots().get(desc.type, ()))
+
+
+@lru_cache(maxsize=1)
+def _fresh_slots() -> Mapping[str, Sequence[str]]:
+    """Slots of results by kind of operator, as `python -m benchmarks.kernels.fresh` found them by running each kernel."""
+    return MappingProxyType(json.loads(FRESH.read_text(encoding='utf-8')))
 
 
 def _adds(desc: framework_pb2.OpDesc) -> float:
@@ -287,8 +303,8 @@ def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], b
         program = core.ProgramDesc(_single_op_program(desc).SerializeToString())
         needed = core._get_eager_deletion_vars(program, [])[0][0]
         slots = {slot for slot in inputs if f'{_IN}{slot}' not in needed}
-        return _positions(desc, slots), True
-    return _positions(desc, slots), False
+        return _positions(desc.inputs, slots), True
+    return _positions(desc.inputs, slots), False
 
 
 def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
@@ -296,10 +312,11 @@ def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
         a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in _OF_MAKING)
 
 
-def _positions(desc: framework_pb2.OpDesc, slots: Container[str]) -> FrozenSet[int]:
-    """Positions of the operands in `slots`."""
+def _positions(described: Iterable[framework_pb2.OpDesc.Var],
+               slots: Container[str]) -> FrozenSet[int]:
+    """Positions of the arguments in `slots`, of all that are described."""
     positions, position = set(), 0
-    for slot in desc.inputs:
+    for slot in described:
         if slot.parameter in slots:
             positions.update(range(position, position + len(slot.arguments)))
         position += len(slot.arguments)
