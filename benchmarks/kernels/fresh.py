@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
 import numpy as np
 import paddle
 from paddle.base import core
 
 from benchmarks.kernels.alone import Bench
-from benchmarks.kernels.draw import Draw
-from benchmarks.kernels.observing import written
+from benchmarks.kernels.observing import ready
 from benchmarks.kernels.recipes import Recipe, all_recipes
 from transpiler.backends.paddle2.registry import FRESH
 
@@ -37,23 +36,15 @@ def find(recipes: Mapping[str, Recipe]) -> Dict[str, List[str]]:
 
 
 def _of_program(recipe: Recipe) -> Iterable[Tuple[str, FrozenSet[str]]]:
-    draw = Draw(0)
-    main, startup = written(recipe, draw)
-    bench = Bench()
-    try:
-        with paddle.static.scope_guard(bench.scope):
-            paddle.static.Executor(paddle.CPUPlace()).run(startup)
-        bench.feed(draw.feed)
-        for op in main.global_block().ops:
-            slots = _fresh_slots(bench, main.global_block(), op)
+    with ready(recipe, 0) as (bench, program):
+        block = program.global_block()
+        for op in block.ops:
+            slots = _fresh_slots(bench, block, op)
             if slots:
                 yield op.type, slots
-    finally:
-        bench.close()
 
 
-def _fresh_slots(bench: Bench, block: paddle.static.Program,
-                 op: paddle.framework.Operator) -> FrozenSet[str]:
+def _fresh_slots(bench: Bench, block: Any, op: Any) -> FrozenSet[str]:
     names = [n for n in op.output_arg_names if n not in op.input_arg_names]
     first = _run(bench, block, op, names)
     if len(names) < len(op.output_arg_names):  # with its state it has changed an operand
@@ -68,8 +59,7 @@ def _fresh_slots(bench: Bench, block: paddle.static.Program,
     return frozenset(slot for slot in op.output_names if changed & set(op.output(slot)))
 
 
-def _run(bench: Bench, block: paddle.static.Program, op: paddle.framework.Operator,
-         names: List[str]) -> Dict[str, bytes]:
+def _run(bench: Bench, block: Any, op: Any, names: List[str]) -> Dict[str, bytes]:
     """The bytes of the results that have memory then."""
     core.default_cpu_generator().manual_seed(_SEED)
     bench.run_op(block, op)

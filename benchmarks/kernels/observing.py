@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import paddle
@@ -40,20 +41,26 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
     Raises:
         whatever building or running it does.
     """
+    with ready(recipe, size) as (bench, program):
+        yield from bench.run(program)
+
+
+@contextmanager
+def ready(recipe: Recipe, size: int) -> Iterator[Tuple[Bench, paddle.static.Program]]:
+    """The program of `recipe`, with its gradients, and a bench that has its parameters and inputs."""
     draw = Draw(size)
-    main, startup = written(recipe, draw)
+    main, startup = _written(recipe, draw)
     bench = Bench()
     try:
         with paddle.static.scope_guard(bench.scope):
             paddle.static.Executor(paddle.CPUPlace()).run(startup)
         bench.feed(draw.feed)
-        yield from bench.run(main)
+        yield bench, main
     finally:
         bench.close()
 
 
-def written(recipe: Recipe, draw: Draw) -> Tuple[paddle.static.Program, paddle.static.Program]:
-    """The program of `recipe`, with its gradients, and its startup program."""
+def _written(recipe: Recipe, draw: Draw) -> Tuple[paddle.static.Program, paddle.static.Program]:
     paddle.enable_static()
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
