@@ -68,7 +68,8 @@ class OpFacts:
     `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
     may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
-    result) positions of state that the op carries on, and on which nothing else that it computes depends.
+    result) positions of state that the op carries on, and on which nothing else that it computes depends. `fresh` are results
+    whose names have to be without memory: what is there already the op takes for its own, half done.
     """
 
     known: bool = True
@@ -83,7 +84,7 @@ class OpFacts:
     shape_only: FrozenSet[int] = frozenset()
     apart: bool = False  # a value of which it reads the shape alone may not be one of which it reads the data, too
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
-    fresh: FrozenSet[int] = frozenset()  # results that it takes for half done where their names hold memory already
+    fresh: FrozenSet[int] = frozenset()  # results that it goes on with, as they are
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
