@@ -6,6 +6,10 @@ BUILD := cpu
 EXTRAS = $(BUILD),demo,test
 BIN := $(VENV)/bin
 
+# The versions of everything that the tests have passed with, but for Paddle's own, which the extras name; there for the Python of continuous
+# integration, others take what setup.cfg allows. LOCK= leaves it out, `make lock` writes it anew.
+LOCK = $(wildcard .ci/lock/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt)
+
 # Versions of Paddle 3 that `make test-all` tests besides the one of the extra `cpu3`.
 OLDER_PADDLE3 := 3.0.0 3.2.2
 OLDER =
@@ -13,14 +17,14 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+.PHONY: install lock release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
 	  { echo "This needs Python 3.8 to 3.12; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name another: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet $(addprefix --constraint ,$(LOCK)) -e '.[$(EXTRAS)]'
 	touch $@
 
 install: $(VENV)/.installed
@@ -76,6 +80,11 @@ test-core:
 # The same suite on paddlepaddle-gpu, in an environment of its own.
 test-gpu-build:
 	$(MAKE) test VENV=.venv-gpu BUILD=gpu
+
+# What is installed for the tests of both Paddles, for LOCK. First `make clean`, and `make test LOCK=`.
+lock:
+	{ $(BIN)/python -m pip freeze --exclude-editable; .venv3/bin/python -m pip freeze --exclude-editable; } | grep -v '^paddlepaddle' | sort -u \
+	  > .ci/lock/python`$(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'`.txt
 
 format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks

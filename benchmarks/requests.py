@@ -27,7 +27,7 @@ from transpiler.serving.wanted import Serving
 from transpiler.serving.requests import RequestSpec, Served, serve_apart
 from transpiler.serving.settings import serve_settings
 
-MB = 1e6
+MIB = 2**20
 SIZES = 24  # that requests have
 EARLY = 60  # requests, after which each size has come
 WIDTH = 160  # where the output is no terminal
@@ -111,7 +111,7 @@ def measure(network: str, folder: Path, ways: Sequence[str], count: int) -> List
 def table(rows: Sequence[Row]) -> Table:
     """Megabytes of the process above what it had when the predictor was loaded; CPU seconds of a request."""
     result = Table(
-        title="Serving changing shapes: growth of the process since loading, MB",
+        title="Serving changing shapes: growth of the process since loading, MiB",
         caption=
         f"late: grown from request {EARLY} to the end, as a share; tensors: the allocator's peak above what is "
         "loaded; CPU: of a request, mean of the last half.")
@@ -122,9 +122,9 @@ def table(rows: Sequence[Row]) -> Table:
     for each in rows:
         served = each.served
         seconds = served.cpu_seconds[len(served.cpu_seconds) // 2:]
-        result.add_row(each.network, each.way, f"{served.growth_bytes / MB:.0f}",
+        result.add_row(each.network, each.way, f"{served.growth_bytes / MIB:.0f}",
                        f"{served.growth_bytes / served.peak_bytes:.1f}",
-                       f"{100 * each.late_growth:.1f} %", f"{served.peak_bytes / MB:.1f}",
+                       f"{100 * each.late_growth:.1f} %", f"{served.peak_bytes / MIB:.1f}",
                        f"{1e3 * float(np.mean(seconds)):.0f}", "equal" if each.equal else "other")
     return result
 

@@ -24,7 +24,7 @@ from transpiler.serving.wanted import Serving
 from transpiler.serving.apart import RunSpec
 from transpiler.serving.running import SETTINGS, run_apart
 
-MB = 1e6
+MIB = 2**20
 WIDTH = 250  # where the output is no terminal
 ASKED = 0.7  # of the best of Paddle's own switches without the new executor
 NEW_EXECUTOR = "new_executor"
@@ -118,9 +118,9 @@ def row(name: str, folder: Path, runs: int, every_setting: bool) -> Row:
 
 
 def table(rows: List[Row]) -> Table:
-    """Activations in MB, first run / later runs."""
+    """Activations in MiB, first run / later runs."""
     result = Table(
-        title="Activations in MB (peak minus resting), first run / highest of the later runs",
+        title="Activations in MiB (peak minus resting), first run / highest of the later runs",
         caption=
         "share: of the best of Paddle's own switches without the new executor, the highest of all "
         "runs / of later runs; at most {:.1f} is asked for.".format(ASKED))
@@ -137,7 +137,7 @@ def table(rows: List[Row]) -> Table:
 
 
 def _both(peak: Peak) -> str:
-    return "{:.2f} / {:.2f}".format(peak.first / MB, peak.later / MB)
+    return "{:.2f} / {:.2f}".format(peak.first / MIB, peak.later / MIB)
 
 
 def _share(each: Row, ours: Peak) -> str:

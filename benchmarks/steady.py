@@ -20,7 +20,7 @@ from benchmarks.programs import PROGRAMS, Options, build
 from benchmarks.programs.case import Feed
 from benchmarks.spec import Spec
 
-MB = 1e6
+MIB = 2**20
 EARLY = 60  # steps, after which nothing should be new
 WIDTH = 120  # where the output is no terminal
 
@@ -80,14 +80,14 @@ def table(runs: List[Run]) -> Table:
     steps = len(runs[0].resident_bytes)
     marks = sorted(
         {mark for mark in (1, 2, 5, 10, 20, 50, EARLY, 100, 200, steps) if mark <= steps})
-    result = Table(title="Resident above startup after steps of changing batch sizes, MB",
+    result = Table(title="Resident above startup after steps of changing batch sizes, MiB",
                    caption=f"late: all that is resident after the last step against step {EARLY}.")
     for column in ("program", "kind", *map(str, marks), "highest", "late"):
         result.add_column(column, no_wrap=True)
     for run in runs:
         result.add_row(run.program, "optimized" if run.optimized else "untouched",
-                       *(f"{run.resident_bytes[mark - 1] / MB:.0f}" for mark in marks),
-                       f"{run.highest_bytes / MB:.0f}", f"{100 * run.late_change:+.1f} %")
+                       *(f"{run.resident_bytes[mark - 1] / MIB:.0f}" for mark in marks),
+                       f"{run.highest_bytes / MIB:.0f}", f"{100 * run.late_change:+.1f} %")
     return result
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.newcomer import ROOT, python_in
 
+PAGES = ('README.md', 'README.zh.md', 'docs/start.zh.md')
 PATH_TO_SERVING = ('README.md', 'From training to serving')
 
 
@@ -76,11 +77,16 @@ executor.run(paddle.static.default_startup_program())
 for step in range(2):
     print('trained', executor.run(main, feed={'x': np.ones((8, 64), 'float32')}, fetch_list=[loss])[0])
 ''')
+MEASURED = '''
+for run in (report.measured.untouched, report.measured.optimized):
+    print('trained', run.first_peak_bytes)
+'''
 BLOCKS = {
     ('README.md', 'Ten lines'): Block('', TRAINS),
     ('README.md', 'Layers'): LAYERS,
     ('README.md', 'Several workers'): WORKERS,
     ('README.zh.md', '十行代码'): Block('', TRAINS),
+    ('docs/start.zh.md', '静态图训练'): Block('', MEASURED),
 }
 
 
@@ -96,12 +102,14 @@ def blocks(file: str) -> List[Tuple[str, str]]:
 
 
 def test_every_block_is_run_by_a_test_and_none_is_gone():
-    there = [(file, title) for file in ('README.md', 'README.zh.md') for title, _ in blocks(file)]
+    there = [(file, title) for file in PAGES for title, _ in blocks(file)]
     run = [at for at in there if at != PATH_TO_SERVING]
     assert sorted(run) == sorted(BLOCKS) and PATH_TO_SERVING in there
 
 
-@pytest.mark.parametrize('at', BLOCKS, ids=['ten_lines', 'layers', 'workers', 'chinese'])
+@pytest.mark.parametrize('at',
+                         BLOCKS,
+                         ids=['ten_lines', 'layers', 'workers', 'chinese', 'chinese_start'])
 def test_a_block_runs_as_it_stands(at, tmp_path):
     file, title = at
     text, = (text for section, text in blocks(file) if section == title)

@@ -39,7 +39,9 @@ def _arguments(argv: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=defaults.batch_size)
     parser.add_argument("--steps", type=int, default=150, help="training steps")
     parser.add_argument("--sentences", type=int, default=8, help="held-out sentences to translate")
-    parser.add_argument("--plain", action="store_true", help="leave the program as it is")
+    parser.add_argument("--plain",
+                        action="store_true",
+                        help="train and measure the program as it is, without memory_optimize")
     for field in dataclasses.fields(ModelConfig):
         parser.add_argument("--" + field.name.replace("_", "-"),
                             type=type(field.default),
@@ -103,7 +105,8 @@ def _translate(config: DemoConfig, corpus: data.Corpus, session: train.Session, 
 
 
 def _measure(console: rich.console.Console, config: DemoConfig, plain: bool) -> bool:
-    console.print("measuring before and after memory_optimize, in turns, in fresh processes ...")
+    console.print("measuring the program as it is, in fresh processes ..." if plain else
+                  "measuring before and after memory_optimize, in turns, in fresh processes ...")
     measurements = measure.measure(config, plain)
     console.print(report.before_and_after(measurements))
     console.print(

@@ -268,3 +268,18 @@ def test_without_scopes_layers_are_told_by_their_parameters():
     assert {'fc_0', 'fc_1'} <= set(scopes)
     kinds = [k for k, s in zip(report.picture_before.kinds, scopes) if s == 'fc_1']
     assert {'mul', 'elementwise_add', 'mul_grad', 'sgd'} <= set(kinds)
+
+
+def test_the_curve_goes_to_any_writer_of_scalars(report):
+    rows = []
+
+    class Writer:
+
+        def add_scalar(self, tag, value, step):
+            rows.append((tag, value, step))
+
+    report.write_curve(Writer(), 'net')
+    for side, picture in (('before', report.picture_before), ('after', report.picture_after)):
+        own = [(value, step) for tag, value, step in rows if tag == f'net/{side}']
+        assert own == [(size, step) for step, size in enumerate(picture.bytes)] and len(own) > 10
+    assert len(rows) == len(report.picture_before.bytes) + len(report.picture_after.bytes)

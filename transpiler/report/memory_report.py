@@ -31,6 +31,16 @@ class MemoryReport(ReportData):
         self.plot().savefig(drawn, format='svg')
         return f'<pre>{html.escape(str(self))}</pre>' + drawn.getvalue().decode()
 
+    def write_curve(self, writer: Any, tag: str = 'memory') -> None:
+        """Bytes above resting, step by step in the order of execution, as scalars `tag`/before and `tag`/after.
+
+        Args:
+            writer: has `add_scalar(tag, value, step)`: `visualdl.LogWriter`, TensorBoard's SummaryWriter.
+        """
+        for side, picture in zip(('before', 'after'), self.pictures):
+            for step, size in enumerate(picture.bytes):
+                writer.add_scalar(f'{tag}/{side}', size, step)
+
     def explain(self, variable: str) -> str:
         """Why `variable` is in memory when it is, before and after, and why it does not share that.
 
