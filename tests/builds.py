@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from transpiler.backends.paddle2.registry import has_cpu_kernels_alone
+from transpiler.backends.settings import has_cpu_kernels_alone
 
 # For tests of what rests on Paddle's own CPU kernels: sums of many terms, and dropouts made again from their masks.
 needs_cpu_build = pytest.mark.skipif(

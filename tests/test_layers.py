@@ -14,7 +14,9 @@ from tests.backends.layers_anywhere import (  # noqa: F401
     test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
     test_what_cannot_be_planned_is_said_and_left_alone, test_what_is_kept_is_told_by_layer,
     test_names_of_layers_start_at_the_one_that_was_given,
-    test_of_a_function_of_no_layer_all_is_told_in_one_line, test_bad_calls_are_answered_at_once)
+    test_of_a_function_of_no_layer_all_is_told_in_one_line,
+    test_less_is_kept_although_something_else_makes_the_peak,
+    test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once)
 from transpiler import memory_optimize
 
 FLAG = 'FLAGS_enable_pir_with_pt_in_dy2st'

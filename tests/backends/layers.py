@@ -85,21 +85,21 @@ class Looped(nn.Layer):
 
 
 class Branched(nn.Layer):
-    """What runs hangs on a tensor, twice."""
+    """What runs hangs on a tensor, twice. Without statistics: Paddle 3 keeps those of outside, of which one cannot tell the trip."""
 
     def __init__(self) -> None:
         super().__init__()
         self.begin = nn.Linear(WIDTH, WIDTH)
-        self.blocks = nn.LayerList([Block(), Block()])
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Any, trips: Any) -> Any:
         x = self.begin(x)
         if trips > 4:
-            x = self.blocks[0](x)
+            x = x + self.down(F.dropout(F.gelu(self.up(paddle.tanh(x) * 2.0)), 0.2))
         else:
             x = paddle.tanh(x) * 2.0
         if trips > 6:
-            x = self.blocks[1](x)
+            x = x + self.down(F.gelu(self.up(paddle.tanh(x) * 2.0)))
         else:
             x = x * 0.5
         return paddle.mean(x * x)

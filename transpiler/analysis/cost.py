@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Mapping, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from transpiler.ir import Graph, Op, Region, RegionKind
 
@@ -82,7 +82,7 @@ def _bytes(graph: Graph, value: int, dims: Mapping[str, int]) -> int:
 
 
 def _flops(graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
-    """Of a product of (m, k) and (k, n): the square root of mk * kn * mn is m * k * n.
+    """Of b products of (m, k) and (k, n): the square root of b mk * b kn * b mn is b m * k * n times the root of b.
 
     A gradient has a product for each operand that gets one, of the three tensors that it reads.
     """
@@ -94,11 +94,17 @@ def _flops(graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         filters = [v for v in values if graph.values[v].parameter and len(shapes[v]) > 2]
         if filters:
             return products * _convolution_flops(shapes, filters[0])
-    elements = sorted(map(math.prod, shapes.values()), reverse=True)
-    largest = [e for e in elements if e > 0][:3]
+    largest = sorted(filter(math.prod, shapes.values()), key=math.prod, reverse=True)[:3]
+    elements = [float(math.prod(shape)) for shape in largest]
     if len(largest) < 3:
-        return 2.0 * sum(largest)
-    return products * 2.0 * math.sqrt(float(largest[0]) * largest[1] * largest[2])
+        return 2.0 * sum(elements)
+    return products * 2.0 * math.sqrt(math.prod(elements) / _batch(largest))
+
+
+def _batch(shapes: Sequence[Tuple[int, ...]]) -> int:
+    """How many products of matrices one op is: the dims ahead of the matrices, where all have the same."""
+    ahead = {shape[:-2] for shape in shapes}
+    return math.prod(ahead.pop()) if len(ahead) == 1 else 1
 
 
 def _convolution_flops(shapes: Mapping[int, Tuple[int, ...]], weights: int) -> float:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Mapping
 
+import numpy
+
 from transpiler.ir import ArrayAccess, Meaning, OpFacts, Unit, Work
 
 # Operators that compute more than they touch. All others take the time that moving their bytes takes.
@@ -80,6 +82,11 @@ def by_name(kind: str) -> OpFacts:
                    array=_ARRAYS.get(kind),
                    means=_MEANINGS.get(kind),
                    work=_work(kind))
+
+
+def share_kept(dropped: float) -> float:
+    """What Paddle's own CPU kernel of a dropout that scales up divides by: in single precision, whatever the operand's."""
+    return float(numpy.float32(1.0) - numpy.float32(dropped))
 
 
 def _work(kind: str) -> Work:

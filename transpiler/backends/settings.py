@@ -21,6 +21,12 @@ def flags() -> Dict[str, Any]:
     return {name: found[name] for name in found.keys() if found.is_public(name)}
 
 
+def has_cpu_kernels_alone() -> bool:
+    """Whether this build of Paddle is for CPUs only. In others, which kernel runs is not known before the program does: what
+    is proved of Paddle's own CPU kernels (how a sum adds, what a dropout multiplies by) is not relied on there."""
+    return not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu())
+
+
 @contextlib.contextmanager
 def static_mode() -> Iterator[None]:
     """Paddle adds ops and variables to programs only in static mode; dygraph mode is there again afterwards."""

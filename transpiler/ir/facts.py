@@ -20,6 +20,8 @@ class Meaning(enum.Enum):
 
     CONVERTED = 'the operand in the type of the result: truth values are whether an element is not zero'
     SELECT = 'the second operand where the first is true, else the third'
+    EQUAL = 'whether elements of the first operand equal the second'
+    REPLACED = 'the first operand, but the third where the second is true'
     QUOTIENT = 'the first operand over the second'
     ROWS = 'some rows of the operand'
     ROW_NUMBERS = 'numbers of rows that follow each other'

@@ -10,8 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Callable, List, Optional, Sequence
 
+from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
+from transpiler.passes.remat.between import keeping_less
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
 from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
@@ -58,12 +60,14 @@ class Fitter:
         self._finished = finished
         self._context = context
         self._candidates: List[_Candidate] = []
+        self._untouched: List[_Candidate] = []
         for base in _different(bases):
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
                 self._candidates.extend(_Candidate(base, problem, rung) for rung in rungs[1:])
+                self._untouched.append(_Candidate(base, problem, rungs[0]))
         self._candidates = front(self._candidates)
         if exact:
             self._candidates = front(self._candidates + _proofs(self._candidates))
@@ -79,9 +83,24 @@ class Fitter:
         """The lowest peak that costs at most `seconds`, if that is worth it."""
         limit = self._finished.needed_bytes * _WORTH_IT
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
-        if not fitting:
-            return self._finished
-        return self._apply(min(fitting, key=lambda c: (c.peak, c.seconds)))
+        if fitting:
+            best = min(fitting, key=lambda c: (c.peak, c.seconds))
+            return self._apply(self._keeping_less(best, seconds))
+        for start in self._untouched:
+            kept = self._keeping_less(start, seconds)
+            if kept is not start and kept.peak <= self._finished.needed_bytes:
+                return self._apply(kept)
+        return self._finished
+
+    def _keeping_less(self, chosen: _Candidate, seconds: float) -> _Candidate:
+        """The same, but where the program runs in two parts the time that is left is for keeping less between them."""
+        graph = chosen.base.graph
+        between = boundary_of(graph)
+        if between is None:
+            return chosen
+        at = chosen.problem.ops.index(between.id)
+        rung = keeping_less(chosen.rung, at, seconds - chosen.base.extra_seconds)
+        return chosen if rung is chosen.rung else replace(chosen, rung=rung)
 
     def within_peak(self, peak: int, judge: Callable[[Plan], Plan]) -> Optional[Plan]:
         """The cheapest plan that needs at most `peak` bytes above resting, as `judge` makes it.

@@ -13,6 +13,7 @@ from transpiler.verify.claims import Claims
 from transpiler.verify.definitions import Cells, Definition, Observations, released
 
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+_ZERO: FrozenSet[Definition] = frozenset({('filled', 0.0)})
 
 
 class Run:
@@ -312,16 +313,25 @@ class Run:
             return rows
         if op.facts.means is Meaning.CONVERTED and self._graph.values[op.results[0]].dtype == TRUTH:
             return frozenset({('nonzero', *operands)})
-        if op.facts.means is Meaning.SELECT and operands[2] == frozenset({('filled', 0.0)}):
+        if op.facts.means is Meaning.SELECT and operands[2] == _ZERO:
             kind, *masks = next(iter(operands[0])) if len(operands[0]) == 1 else ('several',)
             if kind != 'nonzero':
                 return unknown
-            chosen = ('chosen', masks[0], operands[1])
-            return frozenset({self._claims.replays.get(chosen, chosen)})
+            return self._chosen(masks[0], operands[1])
+        if op.facts.means is Meaning.EQUAL and operands[1] == _ZERO:
+            return frozenset({('zero', operands[0])})
+        if op.facts.means is Meaning.REPLACED and operands[2] == _ZERO:
+            kind, *masks = next(iter(operands[1])) if len(operands[1]) == 1 else ('several',)
+            return self._chosen(masks[0], operands[0]) if kind == 'zero' else unknown
         if op.facts.means is Meaning.QUOTIENT:
             found = self._claims.replays.get(('quotient', *operands))
             return unknown if found is None else frozenset({found})
         return unknown
+
+    def _chosen(self, mask: FrozenSet[Definition],
+                operand: FrozenSet[Definition]) -> FrozenSet[Definition]:
+        chosen = ('chosen', mask, operand)
+        return frozenset({self._claims.replays.get(chosen, chosen)})
 
     def _nested(self, region: Region, cells: Cells) -> None:
         """Merges into `cells` what `region` does in any number of trips that its kind allows.

@@ -7,13 +7,15 @@ import paddle
 import pytest
 
 from tests import settled
-from tests.backends.layers import BATCH, WAYS, Net, built, data, static, trained
+from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Net, built, data, flow, static, trained)
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, simple, untouched, test_programs_made_before_are_made_again_and_on_release_too,
     test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
     test_what_cannot_be_planned_is_said_and_left_alone, test_what_is_kept_is_told_by_layer,
     test_names_of_layers_start_at_the_one_that_was_given,
-    test_of_a_function_of_no_layer_all_is_told_in_one_line, test_bad_calls_are_answered_at_once)
+    test_of_a_function_of_no_layer_all_is_told_in_one_line,
+    test_less_is_kept_although_something_else_makes_the_peak,
+    test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once)
 from transpiler import memory_optimize
 
 # The rest is the same for stretches, which take longer to build.
@@ -31,6 +33,27 @@ def test_training_gives_the_same_bytes(way: str, full_graph: bool) -> None:
     assert all(each.kept_after < each.kept_before for each in trains)
     modes = {each.traced.mode for each in report.programs}
     assert modes == ({'train', 'eval'} if way == 'evaluated between' else {'train'})
+
+
+def test_branches_are_planned_too() -> None:
+    """Ten steps, through both sides of both."""
+    made, plain = flow('branch'), flow('branch')
+    report = memory_optimize(made, recompute='max')
+    assert trained(made, FLOW_STEP, 10) == trained(plain, FLOW_STEP, 10)
+    program, = report.programs
+    assert program.report.changed and program.kept_after < 0.6 * program.kept_before
+    x, many = large(), paddle.to_tensor([8])
+    before, after = (kept_of(each, x, many) for each in (plain, made))
+    assert after < 0.6 * before
+
+
+def kept_of(made: Any, *inputs: Any) -> int:
+    """Bytes between the parts."""
+    resting = settled.long_at_rest()
+    loss = made(*inputs)
+    kept = settled.at_rest() - resting
+    loss.backward()
+    return kept
 
 
 def test_a_first_call_without_gradients_is_one_of_a_program_without_them() -> None:

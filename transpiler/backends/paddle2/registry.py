@@ -14,14 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
-import numpy
 from paddle import _legacy_C_ops
 from paddle.base import core
 from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.operators import ELEMENTWISE, by_name
+from transpiler.backends.operators import ELEMENTWISE, by_name, share_kept
 from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
+from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
@@ -235,8 +235,8 @@ def _is_elementwise(desc: framework_pb2.OpDesc) -> bool:
 
 
 def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
-    """How to make a dropout's result again from its mask. Paddle's own CPU kernel divides by the share that is kept, in
-    single precision; others multiply."""
+    """How to make a dropout's result again from its mask. Paddle's own CPU kernel divides by the share that is kept; others
+    multiply."""
     if desc.type != 'dropout' or not _runs_on_own_cpu_kernel(desc):
         return None
     attributes = {a.name: a for a in desc.attrs}
@@ -246,16 +246,10 @@ def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
     if (testing or not 0.0 <= share < 1.0 or 'X' not in first_in or
             not {'Out', 'Mask'} <= first_out.keys()):
         return None
-    kept = float(numpy.float32(1.0) - numpy.float32(share))
+    kept = share_kept(share)
     mode = attributes.get('dropout_implementation')
     divisor = kept if mode is not None and mode.s == 'upscale_in_train' else None
     return Replay(first_in['X'], first_out['Out'], first_out['Mask'], divisor)
-
-
-def has_cpu_kernels_alone() -> bool:
-    """Whether this build of Paddle is for CPUs only. In others, which kernel runs is not known before the program does: what
-    is proved of Paddle's own CPU kernels (how a sum adds, what a dropout multiplies by) is not relied on there."""
-    return not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu())
 
 
 def _runs_on_own_cpu_kernel(desc: framework_pb2.OpDesc) -> bool:

@@ -17,8 +17,9 @@ from paddle.base.libpaddle import pir as bindings
 from transpiler.backends.paddle3.blocks import YIELD, Link
 from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
 from transpiler.backends.paddle3.marks import mark, unmark
+from transpiler.backends.paddle3.replaying import KINDS, said
 from transpiler.errors import VerificationError
-from transpiler.ir import KEEP, Graph, Op
+from transpiler.ir import FILL, KEEP, SELECT, Graph, Op
 
 # What Operation.clone takes along: no blocks, operands, and no successors.
 _ALONE = (False, True, False)
@@ -31,10 +32,12 @@ class Emitted:
     Attributes:
         origins: the op of the graph that each one stands for, of those that were added.
         spare: ops that make what stands in for state.
+        added: ops that stand for none of the graph that was read.
     """
 
     origins: Dict[int, int] = field(default_factory=dict)
     spare: Set[int] = field(default_factory=set)
+    added: Set[int] = field(default_factory=set)
 
 
 def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted:
@@ -217,6 +220,8 @@ class _Emitter:
 
     def _clone(self, op: Op) -> List[Any]:
         """`op`, which is added: a copy of the one that it stands for, and what stands in for its state."""
+        if op.origin is None and op.kind in KINDS:
+            return self._replayed(op)
         if op.origin is None or op.origin not in self._handles:
             raise VerificationError(f'{op.kind} has no words in PIR')
         handle, at = self._handles[op.origin], 0
@@ -248,6 +253,17 @@ class _Emitter:
         clone = self._added(handle.op.clone(mapping, bindings.CloneOptions(*_ALONE)))
         self._done.origins[clone.id()] = op.origin
         return made + [clone] + self._bind(op, handle, clone)
+
+    def _replayed(self, op: Op) -> List[Any]:
+        result = op.results[0]
+        read = [self._here(v) for v in op.operands if op.kind != SELECT or v != result]
+        like = self._value[self._graph.values[result].copy_of] if op.kind == FILL else None
+        values = said(op.kind, read, like, op.facts.fills)
+        if values:
+            self._value[result] = values[-1]
+        ops = [self._added(value.get_defining_op()) for value in values]
+        self._done.added.update(made.id() for made in ops)
+        return ops
 
     def _bind(self, op: Op, handle: Any, clone: Any) -> List[Any]:
         """Notes what the values of the clone's results are; gives what takes its lists apart."""

@@ -24,6 +24,7 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
 from transpiler.backends.paddle3.marks import LAYER, mark_of, without_mark
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
+from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
 from transpiler.backends.paddle3.tensors import bytes_of, dtype_of
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
@@ -37,6 +38,9 @@ _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fet
 _GRADIENT = '_grad'
 _BLOCKS = 'it has {}: what such ops do is not known'
 _CLOSED = 'it has {}'
+_LOST_STACK = (
+    'a loop that is trained, whose stack Paddle 3.3 does not find again in the backward part of a layer: '
+    'untouched it fails, too')
 _Slots = Tuple[Tuple[int, ...], ...]
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 _GRADIENTS = (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT)
@@ -105,20 +109,23 @@ class ImportedProgram:
         return frozenset({OPTIMIZED}) if mark_of(self.program) else frozenset()
 
 
-def import_program(program: Any,
-                   fetched: FrozenSet[str] = frozenset(),
-                   skipped: FrozenSet[str] = frozenset(),
-                   spare: FrozenSet[int] = frozenset(),
-                   cut: Optional[Cut] = None) -> ImportedProgram:
-    """The graph of `program`; ops with an id in `spare` are taken for declarations of what nobody has written. One that is
-    `cut` has a boundary there, which nothing crosses in place, and whatever stands behind it is backward."""
+def import_program(
+    program: Any,
+    fetched: FrozenSet[str] = frozenset(),
+    skipped: FrozenSet[str] = frozenset(),
+    spare: FrozenSet[int] = frozenset(),
+    cut: Optional[Cut] = None,
+    added: FrozenSet[int] = frozenset()) -> ImportedProgram:
+    """The graph of `program`; ops with an id in `spare` are taken for declarations of what nobody has written, those in
+    `added` stand for none that was there. One that is `cut` has a boundary there, which nothing crosses in place, and whatever
+    stands behind it is backward."""
     if type(program).__name__ != 'Program' or not hasattr(program, 'global_block'):
         raise InvalidProgramError(
             f'memory_optimize takes a paddle.static.Program, not {type(program).__name__}')
     try:
-        return _Importer(program, fetched, skipped, spare, cut).run()
+        return _Importer(program, fetched, skipped, spare, cut, added).run()
     except Unmodelled as reason:
-        read = _Importer(program, fetched, skipped, spare, cut, opaque=True).run()
+        read = _Importer(program, fetched, skipped, spare, cut, added, opaque=True).run()
         read.closed = _CLOSED.format(reason)
         return read
 
@@ -131,12 +138,13 @@ class _Importer:
                  skipped: FrozenSet[str],
                  spare: FrozenSet[int],
                  cut: Optional[Cut],
+                 added: FrozenSet[int],
                  opaque: bool = False) -> None:
         """`opaque`: what is inside of loops and branches is left out."""
         self._names = value_names(program)
         self._taken = set(self._names.values())
         self._opaque = opaque
-        self._fetched, self._skipped, self._spare = fetched, skipped, spare
+        self._fetched, self._skipped, self._spare, self._added = fetched, skipped, spare, added
         self._graph = Graph()
         self._done = ImportedProgram(self._graph, program, cut=cut)
         self._between = frozenset(cut.between if cut else ())
@@ -257,8 +265,8 @@ class _Importer:
         return made
 
     def _region(self, op: Any, made: Op, block: Any, side: bool = True) -> Region:
-        if self._done.cut:
-            raise Unmodelled('loops or branches, and is run in two parts')
+        if self._done.cut and op.name() == WHILE and (has(block, PUSH) or has(block, POP)):
+            raise Unmodelled(_LOST_STACK)
         check_ends(block)
         region = self._graph.new_region(kind_of(op, block), op=made.id, parent=self._home.id)
         region.label = f'block {region.id}'
@@ -376,6 +384,8 @@ class _Importer:
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
         if op.name().startswith(DIALECT):
             _place(made, op)
+        if op.id() in self._added:
+            made.facts = replace(made.facts, **added_facts(op))
         made.backward = bare_kind(op).endswith(_GRADIENT) or any(
             self._backward.get(i, False) for i in made.operands)
         self._backward.update(

@@ -100,11 +100,14 @@ class LivePrograms:
 
     def reread(self, imported: ImportedProgram, written: Written) -> Tuple[Graph, Origins]:
         emitted = written.emitted
-        again = import_program(written.program, spare=frozenset(emitted.spare), cut=written.cut)
+        again = import_program(written.program,
+                               spare=frozenset(emitted.spare),
+                               cut=written.cut,
+                               added=frozenset(emitted.added))
         known = {**written.kept, **emitted.origins}
         named_by = {new: handle.op.id() for new, handle in again.handles.items()}
         origins = {new: known[made] for new, made in named_by.items() if made in known}
-        check_frame(imported, again, origins, len(emitted.spare))
+        check_frame(imported, again, origins, len(emitted.spare), emitted.added)
         _call_alike(imported, again, origins, written)
         return again.graph, origins
 
@@ -130,6 +133,10 @@ def _call_alike(imported: ImportedProgram, again: ImportedProgram, origins: Orig
     makers = {op.result(0).id: op.id() for op in again.declarations}
     declared = {v: makers[value.id] for v, value in again.values.items() if value.id in makers}
     for op in (op for op in new.ops if op.id in again.handles):
+        if op.id not in origins:
+            for result in op.results:
+                new.values[result].name = f'{new.values[result].name}@added{result}'
+            continue
         was_there = again.handles[op.id].op.id() in written.kept
         for result, source in zip(op.results, old.ops[origins[op.id]].results):
             if result < 0 or result in declared:

@@ -16,6 +16,7 @@ from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import (NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
                                                    UNSEEDED_RANDOM, work_of)
+from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.ir import OpFacts
 
 Slots = List[Tuple[int, ...]]  # by slot of an op: the positions of its arguments in the graph
@@ -47,6 +48,7 @@ class OpRegistry:
                        shape_only=shape_only,
                        apart=bool(shape_only),
                        updates=_updates(op, kind, attributes, operands, results),
+                       replay=replay_of(op),
                        work=work_of(kind))
 
     def _in_place(self, op: Any) -> _Pairs:

@@ -19,10 +19,10 @@ from transpiler.passes.remat.turns import Turns
 _LEAST = 0.04
 _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
-_DISTANCE_POWERS = (1.0, 0.0)
+DISTANCE_POWERS = (1.0, 0.0)
 # A bisection of the limit, and how much too long a plan may take before what it need not compute is taken out.
 _HALVINGS = 6
-_BEFORE_RESTORING = 1.5
+BEFORE_RESTORING = 1.5
 # Of two bisections the better one is taken where both together take no longer than half a second.
 _OPS_OF_TWO = 2_000
 
@@ -46,7 +46,7 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     start = untouched(problem)
     found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
     limits = min(_MOST, max(_FEWEST, _WORK // max(1, len(problem))))
-    series = [(v, power) for v in _variants(graph, problem) for power in _DISTANCE_POWERS]
+    series = [(v, power) for v in _variants(graph, problem) for power in DISTANCE_POWERS]
     # A large program gets one series: several coarse ones are no better.
     series = series[:max(1, limits // _FEWEST)]
     for variant, power in series:
@@ -61,7 +61,7 @@ def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
     """
     start = untouched(problem)
     found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
-    for power in _DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else _DISTANCE_POWERS[:1]:
+    for power in DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else DISTANCE_POWERS[:1]:
         found.append(_bisected(problem, seconds, found[0], power))
     return [found[0], *(rung for rung in front(found) if rung is not found[0])]
 
@@ -71,7 +71,7 @@ def _bisected(problem: RematProblem, seconds: float, start: Rung, power: float) 
     best, high = start, float(start.peak)
     low = max(_LEAST * high, least_peak(problem))
     turns = Turns(problem, power)
-    most_seconds = seconds * _BEFORE_RESTORING
+    most_seconds = seconds * BEFORE_RESTORING
     for _ in range(_HALVINGS if seconds > 0 else 0):
         limit = math.sqrt(max(1.0, low) * high)
         plan = evict(problem, Eviction(limit, best.peak, most_seconds, distance_power=power), turns)
