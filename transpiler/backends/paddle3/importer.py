@@ -21,7 +21,7 @@ from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of)
-from transpiler.backends.paddle3.marks import LAYER, mark_of, without_mark
+from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.replaying import added_facts
@@ -471,6 +471,5 @@ def _positions(slots: Any) -> Slots:
 
 def _place(made: Op, op: Any) -> None:
     """Says of `made` where the user made `op`: the names of layers are those of a scope, too."""
-    scope = without_mark(op.attrs()).get(LAYER, '')
-    made.site = Site(frames(op.callstack or ()), str(scope).strip('/'))
+    made.site = Site(frames(op.callstack or ()), scope_of(op))
     made.label = next(iter(made.site.frames), '')

@@ -11,7 +11,7 @@ from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import DECLARATIONS
 
-LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
+_LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
 
 
 def mark(program: Any) -> None:
@@ -19,17 +19,17 @@ def mark(program: Any) -> None:
     ops = program.global_block().ops
     op = next((op for op in ops if op.name().startswith(DIALECT) and op.name() not in DECLARATIONS),
               ops[0])
-    op.set_str_attr(LAYER, _layer(op) + _MARK)
+    op.set_str_attr(_LAYER, _layer(op) + _MARK)
 
 
 def unmark(program: Any) -> None:
     for op in program.global_block().ops:
         if _is_marked(op):
-            left = without_mark(op.attrs()).get(LAYER)
+            left = without_mark(op.attrs()).get(_LAYER)
             if left is None:
-                op.erase_attr(LAYER)
+                op.erase_attr(_LAYER)
             else:
-                op.set_str_attr(LAYER, left)
+                op.set_str_attr(_LAYER, left)
 
 
 def mark_of(program: Any) -> bool:
@@ -39,22 +39,28 @@ def mark_of(program: Any) -> bool:
 
 def without_mark(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Attributes of an op as they were before it was marked."""
-    name = attributes.get(LAYER)
+    name = attributes.get(_LAYER)
     if not isinstance(name, str) or not name.endswith(_MARK):
         return attributes
     left = name[:-len(_MARK)]
     return {
         **{
-            k: v for k, v in attributes.items() if k != LAYER
+            k: v for k, v in attributes.items() if k != _LAYER
         },
         **({
-            LAYER: left
+            _LAYER: left
         } if left else {})
     }
 
 
+def scope_of(op: Any) -> str:
+    """The layers that made `op`, as a scope of names: 'encoder/layer_1'."""
+    name = _layer(op)
+    return (name[:-len(_MARK)] if name.endswith(_MARK) else name).strip('/')
+
+
 def _layer(op: Any) -> str:
-    return str(op.attrs()[LAYER]) if op.has_attr(LAYER) else ''
+    return str(op.attrs()[_LAYER]) if op.has_attr(_LAYER) else ''
 
 
 def _is_marked(op: Any) -> bool:
