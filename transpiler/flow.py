@@ -111,6 +111,8 @@ def decide(backend: Backend,
     budget = arguments.byte_count('budget', request.budget)
     if budget is not None:
         budget -= resting_bytes(imported.graph, dims)
+        options.progress('running kernels')
+        backend.run_kernels(imported)
     options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
     closed = _ALREADY if task.done in imported.done else _CLOSED.format(
         imported.closed) if imported.closed else ''

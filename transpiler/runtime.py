@@ -73,6 +73,7 @@ class Runtime:
             the cube together.
         can: what a plan may ask of it.
         upkeep: what it keeps besides tensors.
+        keeps_fetched: a later run begins with what the one before has given out.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Runtime:
     names_per_op: int = 16
     can: FrozenSet[Can] = EVERYTHING
     upkeep: Upkeep = Upkeep()
+    keeps_fetched: bool = False
 
     def in_segments(self) -> Runtime:
         """The same for a program whose main region runs in segments: there it works in place nowhere by itself."""

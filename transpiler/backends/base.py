@@ -96,6 +96,10 @@ class Backend(Protocol):
         """
         ...
 
+    def run_kernels(self, imported: Any) -> None:
+        """Finds out what the kernels of `imported` allocate for themselves where reading does not tell: a budget must bear it."""
+        ...
+
     def write(self,
               imported: Any,
               graph: Graph,

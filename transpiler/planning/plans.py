@@ -146,7 +146,8 @@ class Plan:
 
     @property
     def _copies(self) -> int:
-        return self._fetched_copies + self._converted_bytes
+        kept = self.after.lifetimes.runtime.keeps_fetched
+        return self._fetched_copies * (2 if kept else 1) + self._converted_bytes
 
     @property
     def frees_in_time(self) -> bool:

@@ -54,6 +54,9 @@ class Programs:
         with static_mode():
             yield
 
+    def run_kernels(self, imported: ImportedProgram) -> None:
+        """Not one: the table of workspaces has told."""
+
     def write(self,
               imported: ImportedProgram,
               graph: Graph,

@@ -13,6 +13,8 @@ from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime, Upkeep
 SUPPORTED = ('3.0', '3.1', '3.2', '3.3')
 # Its values cannot be renamed, and nothing in a program frees or hands on a buffer.
 _CAN = frozenset({Can.PIN})
+# Each loop and branch has a collector of its own, and that may be any number of ops and trips behind.
+_DELAYS = replace(COLLECTING.delays, inner_ops=1 << 12, trips=1 << 30)
 
 
 def check_paddle(version: str = paddle.__version__) -> None:
@@ -25,4 +27,6 @@ def check_paddle(version: str = paddle.__version__) -> None:
 
 def runtime() -> Runtime:
     """By the flags in force."""
-    return replace(COLLECTING if collects_garbage() else RETAINING, can=_CAN, upkeep=Upkeep())
+    if not collects_garbage():
+        return replace(RETAINING, can=_CAN, upkeep=Upkeep(), keeps_fetched=True)
+    return replace(COLLECTING, can=_CAN, upkeep=Upkeep(), delays=_DELAYS, keeps_fetched=True)

@@ -18,6 +18,7 @@ from transpiler.backends.paddle3.naming import named
 from transpiler.backends.paddle3.packing import (dump_trained, load, places, places_in_copy,
                                                  values_at)
 from transpiler.backends.paddle3.pinning import hold_orders
+from transpiler.backends.paddle3.workspaces import measure
 from transpiler.backends.settings import static_mode
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
@@ -81,6 +82,9 @@ class LivePrograms:
     def read(self, target: Any, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
         return import_program(target, fetched, skipped)
+
+    def run_kernels(self, imported: ImportedProgram) -> None:
+        measure(imported)
 
     def write(self,
               imported: ImportedProgram,

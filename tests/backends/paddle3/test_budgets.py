@@ -1,0 +1,56 @@
+"""Budgets on Paddle 3: no run of what is planned for one needs more, by measurement; what kernels take is counted."""
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.backends.paddle3.generated import generated
+from tests.backends.paddle3.running import MIB, assert_same, in_order, optimized, run
+from transpiler import MemoryBudgetError
+from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.workspaces import measure
+
+
+@pytest.mark.parametrize('seed', [1, 2])  # kernels that need memory; fetched tensors that stay
+def test_what_is_planned_for_the_least_budget_keeps_to_it(seed: int) -> None:
+    """In the first run and in later ones, which begin with what the one before has given out."""
+    build = partial(generated, seed)
+    with pytest.raises(MemoryBudgetError) as error:
+        optimized(build(), budget=1)
+    case = build()
+    resting = optimized(build(), recompute=False).resting_bytes
+    report = optimized(case, budget=2 * error.value.best_bytes + resting)
+    seen = run(case, 3)
+    assert max(seen.peaks) * MIB <= report.sure_bytes <= 2 * error.value.best_bytes
+    with in_order():
+        assert_same(run(build(), 3), seen)
+
+
+def test_what_a_kernel_takes_for_itself_is_found_by_running_it() -> None:
+    """The columns of a convolution over volumes: as many as there are places, of what it looks at there."""
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        volume = paddle.static.data('volume', [2, 3, 6, 6, 6])
+        kernel = paddle.create_parameter([4, 3, 3, 3, 3], 'float32')
+        paddle.nn.functional.relu(paddle.nn.functional.conv3d(volume, kernel))
+    imported = import_program(main)
+    measure(imported)
+    found = {op.kind: op.workspace.evaluate({}) for op in imported.graph.walk()}
+    assert found['conv3d'] >= 4 * 3 * 3**3 * 4**3
+
+
+def test_running_kernels_changes_no_number_that_is_drawn_later() -> None:
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        x = paddle.static.data('x', [16, 16])
+        dropped = paddle.nn.functional.dropout(x)
+    executor, drawn = paddle.static.Executor(paddle.CPUPlace()), []
+    for first in (lambda: None, lambda: measure(import_program(main))):
+        paddle.seed(5)
+        first()
+        drawn += executor.run(main, feed={'x': np.ones((16, 16), 'float32')}, fetch_list=[dropped])
+    assert drawn[0].any() and not drawn[0].all()
+    assert drawn[0].tobytes() == drawn[1].tobytes()

@@ -1,0 +1,166 @@
+"""What kernels allocate for themselves: found out by running each alone, on operands like those that it has.
+
+Paddle 3 can begin its count of the highest peak anew, so a program of one op tells. Nobody reads what that computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional
+
+import paddle
+from paddle import _C_ops, pir, static
+from paddle.base import core
+from paddle.base.libpaddle import pir as bindings
+
+from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
+from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.ir import NOTHING, Graph, Op, Size
+
+_ALONE = (False, True, False)
+_FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_trace_run': True}
+# Seconds after which a collector is taken to be through.
+_QUIET = 2e-3
+# What an open dim is taken for: what a kernel takes grows with it along a line, or is not known.
+_TRIED = (2, 5, 8)
+
+
+def measure(imported: ImportedProgram) -> None:
+    """Says of each op of the graph what its kernel allocates. Random numbers that are drawn later are those that they were."""
+    found = _Kernels(imported.graph)
+    with _undisturbed():
+        for op, handle in imported.handles.items():
+            imported.graph.ops[op].workspace = found.workspace(imported.graph.ops[op], handle)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    drawn, flags = paddle.get_rng_state('cpu'), paddle.get_flags(list(_FLAGS))
+    paddle.set_flags(_FLAGS)
+    try:
+        yield
+    finally:
+        paddle.set_flags(flags)
+        paddle.set_rng_state(drawn, 'cpu')
+
+
+class _Kernels:
+    """Runs each kernel once for operands of one sort."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: Dict[Hashable, Optional[int]] = {}
+
+    def workspace(self, op: Op, handle: Handle) -> Optional[Size]:
+        """Bytes that the kernel of `op` allocates besides what it reads and makes; None if that cannot be found out."""
+        if handle.op.num_regions() or op.facts.side_effect or op.facts.boundary:
+            return NOTHING
+        values = [self._graph.values[v] for v in {*op.reads(), *op.writes()}]
+        if not handle.op.name().startswith(DIALECT) or any(v.size is None for v in values):
+            return None
+        names = sorted({name for v in values if v.size is not None for name in v.size.dims})
+        if not names:
+            found = self._bytes(op, handle, {})
+            return None if found is None else Size.of(found)
+        if len(names) > 1:
+            return None
+        return _line(names[0], [self._bytes(op, handle, {names[0]: n}) for n in _TRIED])
+
+    def _bytes(self, op: Op, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
+        looks = tuple((v.dtype, v.kind, v.shape and tuple(s.evaluate(dims)
+                                                          for s in v.shape))
+                      for v in map(self._graph.values.__getitem__, op.reads()))
+        key = (op.kind, looks, _given(handle.op))
+        if key not in self._known:
+            found = self._run(op, handle, dims)
+            # What others of the process free late would be taken for the kernel's.
+            again = self._run(op, handle, dims) if found else found
+            self._known[key] = min(found, again) if found and again is not None else found
+        return self._known[key]
+
+    def _run(self, op: Op, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
+        """By the kernel; None if it takes no such operands."""
+        program = static.Program()
+        try:
+            with static.program_guard(program, static.Program()):
+                mapping = self._operands(handle, dims)
+                handle.op.clone(mapping, bindings.CloneOptions(*_ALONE))
+            peak = _peak(program)
+        except Exception:  # the bindings throw what the kernels' authors did
+            return None
+        there = {*op.reads(), *op.writes()}
+        own = peak - sum(self._graph.values[v].size.evaluate(dims) for v in there)
+        return max(0, own)
+
+    def _operands(self, handle: Handle, dims: Mapping[str, int]) -> Any:
+        mapping = pir.IrMapping()
+        made: Dict[Any, Any] = {}
+        for source, slot in zip(handle.op.operands_source(), handle.operands):
+            if not source.initialized() or source.id in made:
+                continue
+            if source.is_combine():
+                made[source.id] = self._list(source, slot, dims, made)
+            else:
+                made[source.id] = self._like(source, slot[0], dims)
+            mapping.add(source, made[source.id])
+        return mapping
+
+    def _list(self, source: Any, slot: Any, dims: Mapping[str, int], made: Dict[Any, Any]) -> Any:
+        maker, mapping = source.get_defining_op(), pir.IrMapping()
+        if maker.name() != COMBINE:
+            raise ValueError('a list that an op makes')
+        for value, member in zip(maker.operands_source(), slot):
+            if value.id not in made:
+                made[value.id] = self._like(value, member, dims)
+            mapping.add(value, made[value.id])
+        return maker.clone(mapping, bindings.CloneOptions(*_ALONE)).result(0)
+
+    def _like(self, source: Any, value: int, dims: Mapping[str, int]) -> Any:
+        """The number that it is, or numbers of its shape."""
+        maker = source.get_defining_op()
+        if maker is not None and bare_kind(maker) in ('full', 'full_int_array',
+                                                      'assign_value') and not maker.num_operands():
+            return maker.clone(pir.IrMapping(), bindings.CloneOptions(*_ALONE)).result(0)
+        shape = [size.evaluate(dims) for size in self._graph.values[value].shape]
+        return _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
+
+
+def _peak(program: Any) -> int:
+    """Bytes above what is there before and after: a collector that is late would be taken for a kernel that needs less."""
+    executor = static.Executor(core.CPUPlace())
+    with static.scope_guard(static.Scope()):
+        core.host_memory_stat_reset_peak_value('Allocated', 0)
+        executor.run(program, fetch_list=[])
+        peak = core.host_memory_stat_peak_value('Allocated', 0)
+    executor.close()
+    return int(peak - _settled())
+
+
+def _settled() -> int:
+    """Bytes that are there when nothing has been freed for a while."""
+    least, since = core.host_memory_stat_current_value('Allocated', 0), time.perf_counter()
+    while time.perf_counter() - since < _QUIET:
+        time.sleep(_QUIET / 4)
+        now = core.host_memory_stat_current_value('Allocated', 0)
+        if now < least:
+            least, since = now, time.perf_counter()
+    return int(least)
+
+
+def _given(op: Any) -> str:
+    given = op.attrs()
+    return repr([given[name] for name in op.get_attr_names()])
+
+
+def _line(name: str, seen: List[Optional[int]]) -> Optional[Size]:
+    """The bytes for all values of the open dim, if those that were seen are on one line."""
+    if None in seen:
+        return None
+    (first, second, third), (a, b, c) = seen, _TRIED
+    slope = (second - first) // (b - a)
+    constant = first - slope * a
+    if constant + slope * b != second or constant + slope * c != third or constant < 0:
+        return None
+    return Size.dim(name) * slope + constant
