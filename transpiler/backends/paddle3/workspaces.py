@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional, Tuple
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -52,6 +52,8 @@ class _Kernels:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: Dict[Hashable, Optional[int]] = {}
+        self._rest = float(
+            'inf')  # the least that was there after a run: a late collector leaves more
 
     def workspace(self, op: Op, handle: Handle) -> Optional[Size]:
         """Bytes that the kernel of `op` allocates besides what it reads and makes; None if that cannot be found out."""
@@ -87,12 +89,13 @@ class _Kernels:
             with static.program_guard(program, static.Program()):
                 mapping = self._operands(handle, dims)
                 handle.op.clone(mapping, bindings.CloneOptions(*_ALONE))
-            peak = _peak(program)
+            peak, rest = _peak(program)
         except Exception:  # the bindings throw what the kernels' authors did
             return None
         there = {*op.reads(), *op.writes()}
-        own = peak - sum(self._graph.values[v].size.evaluate(dims) for v in there)
-        return max(0, own)
+        self._rest = min(self._rest, rest)
+        own = peak - self._rest - sum(self._graph.values[v].size.evaluate(dims) for v in there)
+        return max(0, int(own))
 
     def _operands(self, handle: Handle, dims: Mapping[str, int]) -> Any:
         mapping = pir.IrMapping()
@@ -127,15 +130,15 @@ class _Kernels:
         return _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
 
 
-def _peak(program: Any) -> int:
-    """Bytes above what is there before and after: a collector that is late would be taken for a kernel that needs less."""
+def _peak(program: Any) -> Tuple[int, int]:
+    """Bytes at most while it runs, and when it is through."""
     executor = static.Executor(core.CPUPlace())
     with static.scope_guard(static.Scope()):
         core.host_memory_stat_reset_peak_value('Allocated', 0)
         executor.run(program, fetch_list=[])
         peak = core.host_memory_stat_peak_value('Allocated', 0)
     executor.close()
-    return int(peak - _settled())
+    return int(peak), _settled()
 
 
 def _settled() -> int:
