@@ -34,6 +34,12 @@ def meet() -> None:
     paddle.enable_static()
     distributed.init_parallel_env()
     fleet.init(is_collective=True)
+    # Worker 0 has served the meeting on the port on which the store will be, for some seconds longer than it took; who connects
+    # to that server as to a store waits for ever. So all wait here until worker 0 goes on.
+    program = static.Program()
+    with static.program_guard(program):
+        distributed.barrier()
+    static.Executor(paddle.CPUPlace()).run(program)
 
 
 def build() -> Programs:

@@ -17,10 +17,10 @@ from rich.progress import track
 from benchmarks.layers.networks import NETWORKS
 from benchmarks.layers.trainer import WAYS, environment
 
-MIB, MB = 2.0**20, 1e6
+MIB = 2.0**20
 PLAIN = 'to_static'
 Row = Dict[str, Any]
-_HEAD = ('network', 'way', 'peak, MiB', 'kept, MiB', 'process, MB', 'wall, ms', 'CPU, ms',
+_HEAD = ('network', 'way', 'peak, MiB', 'kept, MiB', 'process, MiB', 'wall, ms', 'CPU, ms',
          'CPU of to_static', 'losses, states')
 
 
@@ -115,7 +115,7 @@ def _cells(row: Row, plain: Optional[Row]) -> Tuple[str, ...]:
     share = '-' if plain is None else ' / '.join(
         f'{100 * (least(row["cpu"]) / least(plain["cpu"]) - 1):+.0f} %' for least in (min, median))
     return (row['network'], row['way'], f'{row["peak"] / MIB:.1f}', f'{row["kept"] / MIB:.1f}',
-            f'{row["grown"] / MB:.0f}', _time(row['wall']), _time(row['cpu']), share,
+            f'{row["grown"] / MIB:.0f}', _time(row['wall']), _time(row['cpu']), share,
             _verdict(row, plain))
 
 
