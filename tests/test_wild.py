@@ -29,6 +29,7 @@ _BROKE_A_PROMISE = {
     'what only some runs need': '26,115,6024',
     'buffers, by the rules of others': '6191:hold,6296,6410:serial,7133:default,7349:default',
     'what a kernel takes for half done': '20727',
+    'memory that its next tenant outgrows': '210:serial',
     'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }
 

@@ -18,6 +18,7 @@ from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import points_with_workspaces, unknown_workspaces
+from transpiler.ir import Graph, Op
 from transpiler.runtime import COLLECTING
 
 ROWS = 48
@@ -143,6 +144,24 @@ def test_what_einsum_keeps_for_its_gradient_is_counted() -> None:
                         Mode(order='sequential'),
                         options={'recompute': False})
     assert peak.first <= said.resting_bytes + said.needed_bytes
+
+
+def test_memory_that_is_too_small_is_there_until_the_larger_is() -> None:
+    draft = Draft()
+    draft.values('small', rows=150)
+    draft.values('large', rows=250)
+    draft.values('fed last', rows=2)
+    draft.op('first', 'fed', 'small')
+    grows = draft.op('second', 'fed', 'large')
+    draft.op('third', 'large', 'last')
+    assert _bytes_at(draft.graph, grows) == 4 * (2 + 250)
+    draft.graph.values[draft.id('large')].storage = draft.id('small')
+    assert _bytes_at(draft.graph, grows) == 4 * (2 + 250 + 150)
+
+
+def _bytes_at(graph: Graph, op: Op) -> int:
+    points = points_with_workspaces(graph, Timeline(graph, COLLECTING, {}))
+    return next(point.bytes for point in points if point.op == op.id)
 
 
 def test_kernels_that_nobody_measured_are_named() -> None:

@@ -6,7 +6,7 @@ import itertools
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
 
 from transpiler.analysis.timeline import Point, Timeline
-from transpiler.ir import RELEASE, Graph, Op, Size
+from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -42,9 +42,28 @@ def unknown_workspaces(graph: Graph) -> List[str]:
 def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point],
                      copies: List[int]) -> Iterator[Point]:
     at = timeline.lifetimes.positions.seen_from
+    outgrown = _outgrown(graph, timeline)
     for op, live in ((graph.ops[point.op], point.bytes) for point in points):
         more = copies[at(op, 0)[0]] if copies else 0
+        more += outgrown.get(op.id, 0)
         yield Point(op.id, live + more + workspace_bytes(op, timeline.dims))
+
+
+def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """By op: bytes of the memory that names of its results have, and that is too small. The runtime lets go of it when it has
+    allocated the larger one."""
+    shared = {storage for storage, members in graph.storage_members().items() if len(members) > 1}
+    held: Dict[int, int] = {}
+    found: Dict[int, int] = {}
+    for op in graph.walk() if shared else ():
+        for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in shared):
+            bound = 0 if op.kind in MEMORY_KINDS or value.bound is None else timeline.evaluate(
+                value.bound)
+            was = held.get(value.storage, 0)
+            if 0 < was < bound:
+                found[op.id] = found.get(op.id, 0) + was
+            held[value.storage] = max(was, bound) if bound else 0
+    return found
 
 
 def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -> List[int]:
