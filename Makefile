@@ -53,9 +53,10 @@ test: $(VENV)/.installed
 	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 	$(MAKE) test-paddle3
 
-# Eight times as many generated programs as `make test` runs: some hours.
+# Many more generated programs than `make test` runs: some hours.
 test-more: $(VENV)/.installed
-	MORE_PROGRAMS=8 PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_generated.py
+	MORE_PROGRAMS=13 PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_generated.py
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m tests.wild --seeds 300..3300 --jobs 2
 
 # The back end of Paddle 3, in an environment of its own.
 test-paddle3:

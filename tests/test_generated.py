@@ -61,12 +61,12 @@ def _untouched(case: Case, recipe: Recipe) -> Outcome:
         reject()
 
 
-@in_parts(150)
+@in_parts(75)
 def test_generated_program_optimised_for_a_holding_runtime_gives_equal_bytes(part: int) -> None:
     each_of(part, recipes(), partial(_assert_equal_bytes, runtime="predictor"))
 
 
-@in_parts(75)
+@in_parts(50)
 def test_generated_program_optimised_for_the_executor_gives_equal_bytes(part: int) -> None:
     each_of(part, recipes(), _assert_equal_bytes_with_room)
 
@@ -77,7 +77,7 @@ def test_generated_program_in_short_segments_gives_equal_bytes(recipe: Recipe) -
     _assert_equal_bytes(recipe, runtime="executor", segments=1 + sum(recipe.batches) % 7)
 
 
-@in_parts(100)
+@in_parts(75)
 def test_generated_loop_body_trains_to_equal_bytes(part: int) -> None:
     each_of(part, recipes(with_loop=True), _assert_equal_bytes)
 

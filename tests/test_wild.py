@@ -19,7 +19,7 @@ from transpiler.backends.paddle2.importer import import_program
 from transpiler.runtime import COLLECTING
 
 # More of them: python -m tests.wild.
-_PARTS, _SEEDS = 3, 20
+_PARTS, _SEEDS = 12, 25
 # Seeds of programs that did, by what the model had left out.
 _BROKE_A_PROMISE = {
     'what is left to the collector': '6,10,18,53,54',
