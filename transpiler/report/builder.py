@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import unknown_workspaces
-from transpiler.ir import Graph, RegionKind
+from transpiler.ir import Graph, RegionKind, ValueKind
 from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
 from transpiler.planning import Plan, PlanOptions
@@ -70,6 +70,8 @@ def build_report(plan: Plan,
                         unsegmented=plan.unsegmented,
                         unknown_workspaces=unknown_workspaces(plan.graph),
                         unknown_sizes=_unknown_sizes(plan),
+                        bounded_sizes=_bounded_sizes(plan),
+                        bounded_layouts=any(op.facts.converts for op in plan.graph.region_ops(0)),
                         planning_seconds=seconds,
                         note=note,
                         draw=partial(pictures, plan),
@@ -96,6 +98,16 @@ def _inner_clones(graph: Graph) -> int:
     """Ops of loops and branches that run again, and random ones whose result is chosen again."""
     return sum(
         op.region > 0 and (op.origin not in (None, op.id) or is_choice(op)) for op in graph.walk())
+
+
+def _bounded_sizes(plan: Plan) -> List[str]:
+    """Names of what some operator makes, and takes as many of as the data asks for: rows of a table, or what is picked."""
+    made = (plan.graph.values[v] for op in plan.graph.walk() for v in op.writes())
+    return sorted({
+        v.name
+        for v in made
+        if v.kind is ValueKind.SELECTED_ROWS or (v.size is None and v.at_most is not None)
+    })
 
 
 def _unknown_sizes(plan: Plan) -> List[str]:

@@ -168,7 +168,9 @@ class ReportData:
     `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
     `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
     figure has that, and no budget bears it. `unknown_sizes` are the variables of which nobody knows before a run how large
-    they can become; the same holds for them.
+    they can become; the same holds for them. `bounded_sizes` are those that are counted as large as the data of a run can make
+    them: the figures are upper bounds there. So they are if `bounded_layouts`: copies in layouts of the kernels' own (oneDNN) count as
+    kept to the end of the first run, each of them.
     `upkeep_bytes` and `upkeep_seconds` are estimates, before and after, of what the executor keeps for the ops besides tensors, and of
     the processor time that its first run takes to build that. `segments` is the number of blocks that the main block was cut
     into, `unsegmented` says why there are none, where they were asked for.
@@ -205,6 +207,8 @@ class ReportData:
     unsegmented: str = ''
     unknown_workspaces: List[str] = field(default_factory=list)
     unknown_sizes: List[str] = field(default_factory=list)
+    bounded_sizes: List[str] = field(default_factory=list)
+    bounded_layouts: bool = False
     planning_seconds: float = 0.0
     note: str = ''
     heap: Optional[HeapReport] = None  # None for programs in files: other processes run them

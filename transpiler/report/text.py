@@ -218,6 +218,12 @@ def _footnotes(report: ReportData) -> List[str]:
                      and_more(report.unknown_sizes, _MOST_ROWS))
     if report.unknown_workspaces or report.unknown_sizes:
         lines.append('A budget is kept only if all that fits into what is left of it.')
+    if report.bounded_sizes:
+        lines.append('Counted as large as the data of a run can make them: ' +
+                     and_more(report.bounded_sizes, _MOST_ROWS))
+    if report.bounded_layouts:
+        lines.append(
+            'Copies in layouts of the kernels\' own are counted as if the first run kept each.')
     if report.measured is not None and report.measured.optimized is not None:
         lines.append(
             report.measured.note or
