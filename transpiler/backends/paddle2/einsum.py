@@ -32,9 +32,13 @@ class Turned:
     gradients: Tuple[bool, bool]
 
 
+def turned(equation: Any) -> Optional[Turned]:
+    """By the equation; None if there is none, or it is not one of a plain product of two operands."""
+    return _turned(equation) if isinstance(equation, str) else None
+
+
 @lru_cache(maxsize=1024)
-def turned(equation: str) -> Optional[Turned]:
-    """By the equation; None if it is not one of a plain product of two operands."""
+def _turned(equation: str) -> Optional[Turned]:
     left, arrow, right = equation.replace(' ', '').partition('->')
     operands = left.split(',')
     labels = [*operands, right]
@@ -82,7 +86,7 @@ def _result(order: Mapping[str, int]) -> str:
     return ''.join(letter for letter, role in order.items() if role != _SUMMED)
 
 
-def plan_of(equation: str, operands: Sequence[Tensor]) -> Optional[Turned]:
+def plan_of(equation: Any, operands: Sequence[Tensor]) -> Optional[Turned]:
     """What the kernels copy for `operands`; None where the equation, or a dim of 1 that is repeated, says more."""
     plan = turned(equation)
     return plan if plan is not None and _fit(equation, operands) else None
@@ -99,7 +103,7 @@ def _fit(equation: str, operands: Sequence[Tensor]) -> bool:
     return True
 
 
-def workspace(kind: str, equation: str, slots: Slots) -> Optional[Size]:
+def workspace(kind: str, equation: Any, slots: Slots) -> Optional[Size]:
     """Bytes that the kernel, or the gradient's, allocates besides its results; None where only a bound is known."""
     gradients = slots.get('Operands@GRAD', ())
     plan = plan_of(equation, slots.get('Operands', gradients))
