@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from transpiler import arguments
-from transpiler.arguments import Trial
 from transpiler.agreement import Round, agreed, stopped
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError, TranspilerError

@@ -16,7 +16,7 @@ from transpiler.backends.operators import share_kept
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.errors import VerificationError
-from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT, ZEROS_LIKE, Meaning, OpFacts, Replay
+from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT, ZEROS_LIKE, Meaning, Replay
 
 _NUMBER = 'full'
 _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
