@@ -100,15 +100,18 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
         reason = _own_reason(value)
         if reason:
             reasons[value.id] = reason
-    for values, reason in ((_opaque(graph), 'used by an operator whose memory rules are not known'),
-                           (_beside_arrays(graph), _BESIDE_ARRAYS), (_linked(graph),
-                                                                     PASSED_BY_NAME),
-                           (_moved(graph), MOVED), (carry_lod(graph), _MAY_CARRY_LOD),
-                           (_carried(graph), 'carried from one trip to the next'),
-                           (_states(graph), 'state that an operator carries on'),
-                           (_converted(graph), _COPIED_BY_NAME), (graph.buffers(),
-                                                                  OF_SLICES), (_fresh(graph),
-                                                                               _FRESH)):
+    for reason, values in (
+        ('used by an operator whose memory rules are not known', _opaque(graph)),
+        (_BESIDE_ARRAYS, _beside_arrays(graph)),
+        (PASSED_BY_NAME, _linked(graph)),
+        (MOVED, _moved(graph)),
+        (_MAY_CARRY_LOD, carry_lod(graph)),
+        ('carried from one trip to the next', _carried(graph)),
+        ('state that an operator carries on', _states(graph)),
+        (_COPIED_BY_NAME, _converted(graph)),
+        (OF_SLICES, graph.buffers()),
+        (_FRESH, _fresh(graph)),
+    ):
         for value in values:
             reasons.setdefault(value, reason)
     for value, span in found.items():
@@ -123,7 +126,8 @@ def named_by_regions(graph: Graph) -> FrozenSet[int]:
 
 
 def _fresh(graph: Graph) -> FrozenSet[int]:
-    return frozenset(op.results[i] for op in graph.walk() for i in op.facts.fresh)
+    """What operators go on with, as they find it."""
+    return frozenset(op.results[i] for op in graph.walk() for i in op.facts.fresh) - {-1}
 
 
 def _own_reason(value: Value) -> str:

@@ -8,15 +8,15 @@ element, whatever it drops; shape inference says nothing of it.
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import FrozenSet, Mapping
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.einsum import plan_of, turned
+from transpiler.backends.paddle2.einsum import EQUATION, KIND, OPERANDS, plan_of, turned
 from transpiler.backends.paddle2.workspaces import kernel_of, values_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
-_EINSUM, _OPERANDS, _COPIES = 'einsum', 'Operands', 'InnerCache'  # operands, and what holds a copy of each
+_COPIES = 'InnerCache'  # of the operands of einsum, each
 _BARE_SHAPES = 'XShape'  # of the operands of such an op, for its gradient: never allocated
 _MASKS = {'rnn': ('Out', 'DropoutState')}  # a result, and what has a byte for each of its elements
 
@@ -28,10 +28,10 @@ def count_caches(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> None:
         results = values_of(graph, desc.outputs, op.results)
         for result, mask in zip(results.get(like, ()), results.get(masks, ())):
             mask.size = None if result.shape is None else Size.product(result.shape)
-    if desc.type != _EINSUM:
+    if desc.type != KIND:
         return
     results = values_of(graph, desc.outputs, op.results)
-    operands = values_of(graph, desc.inputs, op.operands).get(_OPERANDS, ())
+    operands = values_of(graph, desc.inputs, op.operands).get(OPERANDS, ())
     for operand, copy in zip(operands, results.get(_COPIES, ())):
         copy.size, copy.skipped = operand.size, True
     for bare in results.get(_BARE_SHAPES, ()):
@@ -41,19 +41,25 @@ def count_caches(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> None:
 def link_caches(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> None:
     """Takes caches of the main region that hold an operand itself for slices of it: who reads one reads the operand, too. The
     equation alone decides on that, since shapes are not known in each reading of a program."""
-    made = [op for op in graph.region_ops(0) if op.kind == _EINSUM]
+    made = [op for op in graph.region_ops(0) if op.kind == KIND]
     elsewhere = graph.touched_elsewhere() if made else frozenset()
     for op in made:
-        kernel = kernel_of(graph, op, descs[op.id])
-        equation, shapes = kernel.attributes('equation'), kernel.slots.get(_OPERANDS, ())
-        copies = turned(equation)
-        operands = values_of(graph, descs[op.id].inputs, op.operands).get(_OPERANDS, ())
-        caches = values_of(graph, descs[op.id].outputs, op.results).get(_COPIES, ())
-        for operand, cache, is_copy in zip(operands, caches, copies.operands if copies else ()):
-            if not is_copy and _is_plain(operand) and not elsewhere & {operand.id, cache.id}:
-                cache.buffer, operand.buffer = operand.id, operand.id
-                cache.size = NOTHING if plan_of(equation, shapes) else cache.size
-                _read_too(graph, cache, operand)
+        _link(graph, op, descs[op.id], elsewhere)
+
+
+def _link(graph: Graph, op: Op, desc: framework_pb2.OpDesc, elsewhere: FrozenSet[int]) -> None:
+    kernel = kernel_of(graph, op, desc)
+    copies = turned(kernel.attributes(EQUATION))
+    if copies is None:
+        return
+    known = plan_of(kernel.attributes(EQUATION), kernel.slots.get(OPERANDS, ())) is not None
+    operands = values_of(graph, desc.inputs, op.operands).get(OPERANDS, ())
+    caches = values_of(graph, desc.outputs, op.results).get(_COPIES, ())
+    for operand, cache, is_copy in zip(operands, caches, copies.operands):
+        if not is_copy and _is_plain(operand) and not elsewhere & {operand.id, cache.id}:
+            cache.buffer, operand.buffer = operand.id, operand.id
+            cache.size = NOTHING if known else cache.size
+            _read_too(graph, cache, operand)
 
 
 def _read_too(graph: Graph, cache: Value, operand: Value) -> None:

@@ -18,7 +18,8 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from transpiler.backends.paddle2.formulas import Slots, Tensor, largest
 from transpiler.ir import NOTHING, Size
 
-KINDS = ('einsum', 'einsum_grad')
+KIND, GRADIENT = 'einsum', 'einsum_grad'
+OPERANDS, EQUATION = 'Operands', 'equation'
 _BATCH, _FIRST, _SECOND, _SUMMED = range(4)
 
 
@@ -106,10 +107,10 @@ def _fit(equation: str, operands: Sequence[Tensor]) -> bool:
 def workspace(kind: str, equation: Any, slots: Slots) -> Optional[Size]:
     """Bytes that the kernel, or the gradient's, allocates besides its results; None where only a bound is known."""
     gradients = slots.get('Operands@GRAD', ())
-    plan = plan_of(equation, slots.get('Operands', gradients))
+    plan = plan_of(equation, slots.get(OPERANDS, gradients))
     if plan is None:
         return None
-    if kind == KINDS[0]:
+    if kind == KIND:
         return slots['Out'][0].bytes if plan.result else NOTHING
     sizes = [each.bytes for each in (*gradients, *slots['Out@GRAD'])]
     if len(sizes) != 3 or None in sizes:

@@ -72,8 +72,8 @@ def case_of(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Case]:
 
 def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
     """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
-    if kernel.kind in einsum.KINDS:
-        exact = einsum.workspace(kernel.kind, kernel.attributes('equation'), kernel.slots)
+    if kernel.kind in (einsum.KIND, einsum.GRADIENT):
+        exact = einsum.workspace(kernel.kind, kernel.attributes(einsum.EQUATION), kernel.slots)
         if exact is not None:
             return exact
     case = case_of(kernel, cases)
