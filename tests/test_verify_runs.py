@@ -11,11 +11,13 @@ import pytest
 from tests.harness import Case, fingerprint, fresh_scope, new_programs
 from tests.scenarios import straight
 from tests.scenarios.common import data, fc, floats, random_feed, square_loss, train
-from transpiler import (InvalidArgumentError, InvalidProgramError, UnknownVariableError,
-                        VerificationError, memory_optimize)
+from tests.test_hostile_arguments import values
+from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
+                        UnknownVariableError, VerificationError, memory_optimize)
 from transpiler.backends.paddle2.programs import LivePrograms
+from transpiler.serving.apart import digest
 from transpiler.trials import trial
-from transpiler.trials.running import Ran
+from transpiler.trials.running import Ran, _contents
 
 ROWS, TRIPS = 64, 24
 
@@ -83,7 +85,7 @@ def test_other_bytes_raise_and_the_program_is_as_it_was(monkeypatch: Any) -> Non
     pack = LivePrograms.pack
 
     def tampered(self: LivePrograms, imported: Any, written: Any, fetched: Any) -> Any:
-        """That of the program as it is, with another seed for what is drawn."""
+        """That of the program as it is, whose loss is doubled."""
         whole = pack(self, case.main, fetched)
         other = paddle.static.Program.parse_from_string(whole.contents)
         with paddle.static.program_guard(other):
@@ -161,6 +163,47 @@ def test_a_wrong_word_is_refused_and_nothing_runs(wrong: Dict[str, Any], error: 
     with pytest.raises(error) as raised:
         memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=ROWS, **wrong)
     assert said in str(raised.value) and fingerprint(case.main) == before
+
+
+def test_any_value_is_taken_or_refused_in_one_line_that_names_the_argument(
+        monkeypatch: Any) -> None:
+    monkeypatch.setattr(trial, 'run_apart', lambda spec, what: Ran(8, [], 8, [1.0], [''], ''))
+    case = straight.chain_without_extra_fetches()
+    good = {'verify_runs': 1, 'verify_feed': case.feed(0)}
+    ragged = [[1, 2], [3]]
+    given = [{'verify_runs': value} for value in values()]
+    given += [{'verify_feed': value} for value in values()]
+    given += [{'verify_feed': {'x': value}} for value in [*values(), ragged]]
+    refused = []
+    for each in given:
+        main = case.main.clone()
+        try:
+            memory_optimize(main, fetch_list=list(case.fetch), batch_size=ROWS, **{**good, **each})
+        except TranspilerError as error:
+            refused.append(str(error))
+            assert len(str(error).splitlines()) == 1 and next(iter(each)) in str(error)
+    assert len(refused) > len(given) // 2
+
+
+def with_lengths(lengths: List[int]) -> Any:
+    tensor = paddle.base.core.LoDTensor()
+    tensor.set(np.ones((4, 1), 'float32'), paddle.CPUPlace())
+    tensor.set_recursive_sequence_lengths([lengths])
+    return tensor
+
+
+def test_what_is_compared_has_lengths_and_every_tensor_of_an_array() -> None:
+
+    def seen(fetched: Any) -> str:
+        return digest(list(_contents(fetched)))
+
+    one, other = with_lengths([1, 3]), with_lengths([2, 2])
+    assert seen(one) == seen(with_lengths([1, 3])) != seen(other)
+    short, array = paddle.base.core.LoDTensor(), paddle.base.core.LoDTensorArray()
+    short.set(np.ones((2, 1), 'float32'), paddle.CPUPlace())
+    for tensor in (one, short):
+        array.append(tensor)
+    assert len({seen(each) for each in (array, [one, other], [one, one], one)}) == 4
 
 
 def test_parameters_without_values_are_named() -> None:

@@ -177,7 +177,7 @@ class Trial:
 
 def trial(runs: Any, feed: Any) -> Optional[Trial]:
     """What `verify_runs` and `verify_feed` ask for; None for no runs."""
-    if runs == 0 and not isinstance(runs, bool):
+    if isinstance(runs, numbers.Integral) and not isinstance(runs, bool) and runs == 0:
         if feed is not None:
             raise InvalidArgumentError(
                 'verify_feed: nothing is run without verify_runs; give verify_runs=2, too')

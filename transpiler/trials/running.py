@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 
 import numpy as np
 import paddle
@@ -102,9 +102,17 @@ def run(spec: RunSpec) -> Ran:
                                  feed=feeds[number % len(feeds)],
                                  fetch_list=fetches,
                                  return_numpy=False)
-            return [np.array(each) for each in found]
+            return [array for each in found for array in _contents(each)]
 
         return _measured(step, spec)
+
+
+def _contents(fetched: Any) -> Iterator[np.ndarray]:
+    """The elements of a tensor, and its LoD if it has one; of an array of tensors, those of each."""
+    tensors = [fetched] if hasattr(fetched, 'lod') else fetched
+    for tensor in tensors:
+        yield np.array(tensor)
+        yield from (np.array(level) for level in tensor.lod())
 
 
 def _measured(step: Callable[[int], List[np.ndarray]], spec: RunSpec) -> Ran:

@@ -137,13 +137,20 @@ def _check_feed(feed: Mapping[str, Any], inputs: FrozenSet[str], needed: FrozenS
 
 def _saved(path: Path, tensors: Mapping[str, Any], argument: str) -> Tensors:
     """Arrays go by number: names may be what no file is called."""
-    arrays = [np.asarray(value) for value in tensors.values()]
-    for name, array in zip(tensors, arrays):
-        if array.dtype.hasobject:
-            raise InvalidArgumentError(f'{argument}: {name!r} is no array of numbers')
-    np.savez(path, *arrays)
+    np.savez(path, *(_array(name, value, argument) for name, value in tensors.items()))
     lods = {name: value.lod() for name, value in tensors.items() if hasattr(value, 'lod')}
     return Tensors(str(path), list(tensors), {name: lod for name, lod in lods.items() if lod})
+
+
+def _array(name: str, value: Any, argument: str) -> np.ndarray:
+    """Raises InvalidArgumentError for rows of different lengths, texts and the like."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidArgumentError(f'{argument}: {name!r} is no array of numbers') from error
+    if array.dtype.hasobject or array.dtype.kind in 'SUmM':
+        raise InvalidArgumentError(f'{argument}: {name!r} is no array of numbers')
+    return array
 
 
 def _difference(untouched: Ran, other: Ran, names: Sequence[str]) -> str:
