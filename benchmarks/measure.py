@@ -19,55 +19,10 @@ from paddle.base import core
 
 from benchmarks.programs import Case, Options, build
 from benchmarks.spec import Prediction, Result, Spec
-from transpiler.serving.apart import settled_bytes, status as process_bytes
+from transpiler.serving.apart import Peaks, current_bytes, status as process_bytes
 
 # Fetched values up to this many bytes are reported whole, larger ones as their digest.
 WHOLE_BYTES = 64
-FLOAT_BYTES = 4
-
-
-def current_bytes() -> int:
-    """Bytes that live tensors hold now."""
-    return core.host_memory_stat_current_value("Allocated", 0)
-
-
-def peak_bytes() -> int:
-    """The most bytes that were ever held; Paddle 2.6 has no way to reset it."""
-    return core.host_memory_stat_peak_value("Allocated", 0)
-
-
-class Peaks:
-    """The peak of each run, although the counter only rises.
-
-    Before a run, untouched tensors fill the gap between what is held and the highest peak so far:
-    the run's own peak then shows as the counter's rise. Their pages are never written, so they
-    cost address space only.
-    """
-
-    def __init__(self) -> None:
-        self.resting = settled_bytes()
-        self._ballast: List[Any] = []
-        self._ballast_bytes = 0
-
-    def start_run(self) -> None:
-        """Raise what is held to the highest peak so far."""
-        before = settled_bytes()
-        gap = (peak_bytes() - before) // FLOAT_BYTES
-        if gap <= 0:
-            return
-        tensor = core.LoDTensor()
-        tensor._set_dims([gap])
-        tensor._alloc_float(core.CPUPlace())
-        self._ballast.append(tensor)
-        self._ballast_bytes += current_bytes() - before
-
-    def above_resting(self, seen: int = 0) -> int:
-        """Bytes above resting that the run reached; `seen` are those that somebody saw held."""
-        return max(peak_bytes(), seen) - self._ballast_bytes - self.resting
-
-    def held(self) -> int:
-        """Bytes above resting that are held now."""
-        return settled_bytes() - self._ballast_bytes - self.resting
 
 
 class Watcher:

@@ -11,7 +11,7 @@ from typing import Callable, List, Sequence
 
 from paddle.base import core
 
-from benchmarks.measure import settled_bytes as at_rest
+from transpiler.serving.apart import settled_bytes as at_rest
 
 MOST = 60
 _LONG = 60

@@ -22,6 +22,7 @@ from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramEr
 from benchmarks.runner import EQUAL, difference, measure_in_child
 from benchmarks.saving import save
 from benchmarks.spec import Result, Spec
+from transpiler.serving.apart import settled_bytes
 
 LOOPS = ("loop", "gru_loop", "attention_loop", "nested_loops", "loop_in_cond", "cond_in_loop")
 
@@ -94,11 +95,11 @@ def test_the_table_shows_the_process_beside_the_tensors(tmp_path):
 
 def test_a_saved_program_leaves_no_parameters_in_memory(tmp_path):
     gc.collect()
-    before = measure.settled_bytes()
+    before = settled_bytes()
     save(tmp_path, "mobilenet_v2", small_options("mobilenet_v2"))
     gc.collect()
     # Less, if a test before left something to the collector.
-    assert measure.settled_bytes() <= before
+    assert settled_bytes() <= before
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -14,7 +14,7 @@ import paddle
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
-from benchmarks.measure import current_bytes, peak_bytes
+from transpiler.serving.apart import current_bytes, peak_bytes
 
 _VarType = core.VarDesc.VarType
 _FLOAT_BYTES = 4

@@ -17,7 +17,8 @@ import paddle
 from paddle.distributed.fleet.utils import recompute
 
 from benchmarks.layers.networks import NETWORKS, Network
-from benchmarks.measure import Peaks, process_bytes, settled_bytes
+from benchmarks.measure import Peaks, process_bytes
+from transpiler.serving.apart import settled_bytes
 
 SEED = 7
 AUTO_RECOMPUTE = MappingProxyType({'FLAGS_enable_auto_recompute': '1', 'FLAGS_prim_all': 'true'})

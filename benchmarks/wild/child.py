@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple
 import paddle
 from paddle import static
 
-from benchmarks.measure import Peaks, digest, optimize, state_digest
+from benchmarks.measure import Peaks, digest, optimize, process_bytes, state_digest
 from benchmarks.spec import EXECUTORS, Prediction, Spec
 from benchmarks.wild.figures import Outcome, Phase
 from benchmarks.wild.registry import builder
@@ -15,18 +15,12 @@ from benchmarks.wild.script import Script
 
 DEFAULT_STEPS, ORDERED_STEPS = 3, 1
 SEED = 7
-_KIB = 1024
-_STATUS, _CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
+_CLEAR = Path('/proc/self/clear_refs')
 # Writing it there sets the highest resident size back to the present one.
 _RESET_HIGHEST = '5'
 
 Runs = Tuple[List[List[int]], Tuple[Tuple[str, ...], ...],
              str]  # peaks by step and program, values, state
-
-
-def _highest_resident() -> int:
-    lines = _STATUS.read_text().splitlines()
-    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith('VmHWM'))
 
 
 class _Growth:
@@ -35,11 +29,11 @@ class _Growth:
     def start(self) -> None:
         """From now on."""
         _CLEAR.write_text(_RESET_HIGHEST)
-        self._before = _highest_resident()
+        self._before = process_bytes('VmHWM')
 
     def bytes(self) -> int:
         """So far."""
-        return _highest_resident() - self._before
+        return process_bytes('VmHWM') - self._before
 
 
 def _run(script: Script, executor_mode: str, steps: int, growth: _Growth) -> Runs:

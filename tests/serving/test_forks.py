@@ -1,4 +1,4 @@
-"""What a fork of this process says of a program that Paddle may end on."""
+"""What a fork of this process, or a fresh one, says of a program that Paddle may end on."""
 from __future__ import annotations
 
 import os
@@ -9,7 +9,20 @@ from typing import Callable
 import pytest
 
 from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.serving.apart import answer_apart
 from transpiler.serving.forks import in_a_fork
+
+_PRINTS = '''
+import os
+from transpiler.serving.apart import answer
+
+def run(said):
+    os.write(1, b'printed by an operator')
+    return [each + 1 for each in said['given']]
+
+answer(run)
+print('and at the end')
+'''
 
 
 def dying(folder: Path, times: int, how: Callable[[], None]) -> Callable[[], None]:
@@ -54,3 +67,10 @@ def test_what_is_said_or_ends_in_order_is_not_asked_twice(how: Callable[[], None
     with pytest.raises(error, match=words):
         in_a_fork(dying(tmp_path, 1, how), 'x.pdmodel')
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_fresh_process_prints_besides_is_no_answer(tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'prints.py').write_text(_PRINTS)
+    monkeypatch.setenv('PYTHONPATH', str(tmp_path))
+    assert answer_apart('prints', {'given': [1, 2]}, 'x.pdmodel') == [2, 3]

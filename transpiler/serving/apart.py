@@ -1,4 +1,4 @@
-"""What is measured of a saved program, in a process of its own: one process makes one measurement.
+"""What is measured of a program, in a process of its own: one process makes one measurement.
 
 Paddle can neither reset its peak in all of its versions nor forget what it cached.
 """
@@ -100,6 +100,14 @@ def answer_apart(module: str,
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def answer(run: Callable[[Any], Any]) -> None:
+    """The side of `answer_apart` in the other process: what `run` makes of the question is printed. What operators print on the way goes
+    where errors go."""
+    with os.fdopen(os.dup(1), 'w') as stream:
+        os.dup2(2, 1)
+        stream.write(json.dumps(run(json.load(sys.stdin))) + '\n')
+
+
 def predictor_of(location: Sequence[str], settings: Sequence[str]) -> Any:
     """Loads a program, by what Paddle Inference is told to load; `settings` are names of SWITCHES."""
     from paddle import inference
@@ -136,13 +144,23 @@ def forget_highest() -> None:
         file.write('5')
 
 
+def current_bytes() -> int:
+    """Bytes that live tensors hold now."""
+    return core.host_memory_stat_current_value('Allocated', 0)
+
+
+def peak_bytes() -> int:
+    """The most bytes that were ever held; Paddle 2.6 has no way to reset it."""
+    return core.host_memory_stat_peak_value('Allocated', 0)
+
+
 def settled_bytes(quiet_looks: int = _QUIET_LOOKS) -> int:
     """Bytes that tensors hold once the executor's collector, a thread of its own, has caught up: as many looks in a row show no
     others."""
-    held, quiet = _current(), 0
+    held, quiet = current_bytes(), 0
     for _ in range(_MOST_LOOKS):
         time.sleep(_LOOK_SECONDS)
-        now = _current()
+        now = current_bytes()
         held, quiet = now, quiet + 1 if now == held else 0
         if quiet == quiet_looks:
             break
@@ -150,42 +168,48 @@ def settled_bytes(quiet_looks: int = _QUIET_LOOKS) -> int:
 
 
 class Peaks:
-    """The peak of each run, although Paddle's counter only rises: untouched memory fills the gap to it first."""
+    """The peak of each run, although Paddle's counter only rises.
+
+    Before a run, untouched tensors fill the gap between what is held and the highest peak so far: the run's own peak then shows as
+    the counter's rise. Their pages are never written, so they cost address space only.
+    """
 
     def __init__(self) -> None:
         self.resting = settled_bytes()
         self.seen: List[int] = []
         self._ballast: List[Any] = []
+        self._ballast_bytes = 0
 
     def around(self, run: Callable[[], List[np.ndarray]]) -> List[np.ndarray]:
-        gap = (_peak() - settled_bytes()) // _FLOAT_BYTES
-        if gap > 0:
-            tensor = empty_tensor()
-            tensor._set_dims([gap])
-            tensor._alloc_float(core.CPUPlace())
-            self._ballast.append(tensor)
+        """What `run` gives; its peak is the last of `seen`."""
+        self.start_run()
         outputs = run()
-        self.seen.append(_peak() - self._filled() - self.resting)
+        self.seen.append(self.above_resting())
         return outputs
 
-    def held(self) -> int:
-        return settled_bytes() - self._filled() - self.resting
+    def start_run(self) -> None:
+        """Raises what is held to the highest peak so far."""
+        gap = (peak_bytes() - settled_bytes()) // _FLOAT_BYTES
+        if gap <= 0:
+            return
+        tensor = empty_tensor()
+        tensor._set_dims([gap])
+        tensor._alloc_float(core.CPUPlace())
+        self._ballast.append(tensor)
+        self._ballast_bytes += _FLOAT_BYTES * gap
 
-    def _filled(self) -> int:
-        return sum(_FLOAT_BYTES * int(np.prod(t.shape())) for t in self._ballast)
+    def above_resting(self, seen: int = 0) -> int:
+        """Bytes above resting that the run reached; `seen` are those that somebody saw held."""
+        return max(peak_bytes(), seen) - self._ballast_bytes - self.resting
+
+    def held(self) -> int:
+        """Bytes above resting that are held now."""
+        return settled_bytes() - self._ballast_bytes - self.resting
 
 
 def empty_tensor() -> Any:
     """Paddle 3 calls it another name."""
     return (core.LoDTensor if hasattr(core, 'LoDTensor') else core.DenseTensor)()
-
-
-def _current() -> int:
-    return core.host_memory_stat_current_value('Allocated', 0)
-
-
-def _peak() -> int:
-    return core.host_memory_stat_peak_value('Allocated', 0)
 
 
 def digest(arrays: List[np.ndarray]) -> str:

@@ -10,8 +10,6 @@ that differs, or null.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.ir import ValueKind
-from transpiler.serving.apart import answer_apart, digest
+from transpiler.serving.apart import answer, answer_apart, digest
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.in_parts import Chain, key_of, run_in_parts
@@ -137,4 +135,4 @@ def _digests(path: str, feeds: Sequence[str]) -> Iterator[Dict[str, str]]:
 
 
 if __name__ == '__main__':
-    print(json.dumps(compare(ProbeSpec(**json.load(sys.stdin)))))
+    answer(lambda said: compare(ProbeSpec(**said)))

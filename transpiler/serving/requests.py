@@ -6,18 +6,14 @@ program under one set of settings.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import List, Mapping, Tuple
 
-from paddle.base import core
-
-from transpiler.serving.apart import (answer_apart, arrays_in, digest, forget_highest, predictor_of,
-                                      status)
+from transpiler.serving.apart import (answer, answer_apart, arrays_in, current_bytes, digest,
+                                      forget_highest, peak_bytes, predictor_of, status)
 from transpiler.serving.files import read_program
 
 
@@ -71,7 +67,7 @@ def serve(spec: RequestSpec) -> Served:
     inputs = {name: predictor.get_input_handle(name) for name in predictor.get_input_names()}
     outputs = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
     forget_highest()
-    resting, loaded = core.host_memory_stat_current_value('Allocated', 0), status('VmRSS')
+    resting, loaded = current_bytes(), status('VmRSS')
     after: List[Tuple[int, int, float, str]] = []
     for index in spec.order:
         arrays = arrays_in(spec.feeds[index])
@@ -84,9 +80,8 @@ def serve(spec: RequestSpec) -> Served:
         after.append((status('VmRSS') - loaded, status('VmHWM') - loaded, seconds, digest(results)))
         del arrays, results
     resident, highest, spent, digests = map(list, zip(*after))
-    return Served(loaded, resident, highest,
-                  core.host_memory_stat_peak_value('Allocated', 0) - resting, spent, digests)
+    return Served(loaded, resident, highest, peak_bytes() - resting, spent, digests)
 
 
 if __name__ == '__main__':
-    print(json.dumps(asdict(serve(RequestSpec(**json.load(sys.stdin))))))
+    answer(lambda said: asdict(serve(RequestSpec(**said))))

@@ -7,9 +7,7 @@ can neither reset its peak nor forget what it cached, so one process makes one m
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Tuple
@@ -20,8 +18,8 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.errors import InvalidProgramError, SavedFileError
-from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer_apart, arrays_in, digest,
-                                      predictor_of, served_once)
+from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer, answer_apart, arrays_in,
+                                      digest, predictor_of, served_once)
 from transpiler.serving.files import SavedProgram, read_program
 from transpiler.serving.given import drawn, numpy_type
 from transpiler.serving.parameters import fits
@@ -147,4 +145,4 @@ def _short(data_type: int) -> str:
 
 
 if __name__ == '__main__':
-    print(json.dumps(asdict(run(RunSpec(**json.load(sys.stdin))))))
+    answer(lambda said: asdict(run(RunSpec(**said))))

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
@@ -20,7 +17,7 @@ from transpiler.backends.base import LiveBackend, Packed
 from transpiler.backends.installed import live_programs
 from transpiler.backends.settings import flags
 from transpiler.heap import give_back, kept_small
-from transpiler.serving.apart import (Peaks, answer_apart, arrays_in, digest, empty_tensor,
+from transpiler.serving.apart import (Peaks, answer, answer_apart, arrays_in, digest, empty_tensor,
                                       forget_highest, status)
 
 _SEED = 0
@@ -176,15 +173,6 @@ def _with_lod(array: np.ndarray, lod: List[List[int]]) -> Any:
     return tensor
 
 
-def _main() -> None:
-    """Operators may print: what they do goes where errors go."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    done = run(_spec(json.load(sys.stdin)))
-    with os.fdopen(answer, 'w') as stream:
-        stream.write(json.dumps(asdict(done)) + '\n')
-
-
 def _spec(said: Dict[str, Any]) -> RunSpec:
     return RunSpec(**{
         **said, 'state': Tensors(**said['state']),
@@ -193,4 +181,4 @@ def _spec(said: Dict[str, Any]) -> RunSpec:
 
 
 if __name__ == '__main__':
-    _main()
+    answer(lambda said: asdict(run(_spec(said))))

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from dataclasses import asdict
 from typing import Tuple
 
-from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer_apart, arrays_in, digest,
-                                      predictor_of, served_once)
+from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer, answer_apart, arrays_in,
+                                      digest, predictor_of, served_once)
 from transpiler.serving.pir.files import read_model
 
 # Ways of running a predictor. `enable_memory_optim` without the new executor fails in Paddle 3, whatever the program.
@@ -38,4 +36,4 @@ def run(spec: RunSpec) -> RunResult:
 
 
 if __name__ == '__main__':
-    print(json.dumps(asdict(run(RunSpec(**json.load(sys.stdin))))))
+    answer(lambda said: asdict(run(RunSpec(**said))))
