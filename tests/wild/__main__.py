@@ -62,7 +62,7 @@ def main() -> int:
     """Prints a line a failure and a summary; 1 if there was one."""
     told = _arguments()
     warm_up()
-    whole, changed, budgets, failed = 0, 0, 0, 0
+    whole, changed, budgets, traded, failed = 0, 0, 0, 0, 0
     kinds: Counter = Counter()
     why_not: Counter = Counter()
     classes: Counter = Counter()
@@ -79,17 +79,18 @@ def main() -> int:
             whole += 1
             kinds.update(verdict.kinds)
         changed, budgets = changed + verdict.changed, budgets + verdict.budgets
-    _summary(whole, sum(why_not.values()), changed, budgets, failed, kinds, classes)
+        traded += verdict.traded
+    _summary(whole, sum(why_not.values()), changed, budgets, traded, failed, kinds, classes)
     return int(bool(failed))
 
 
-def _summary(whole: int, not_run: int, changed: int, budgets: int, failed: int, kinds: Counter,
-             classes: Counter) -> None:
+def _summary(whole: int, not_run: int, changed: int, budgets: int, traded: int, failed: int,
+             kinds: Counter, classes: Counter) -> None:
     forward = [kind for kind in kinds if not kind.endswith('_grad')]
     print(
         f'{whole} programs ran whole, {not_run} could not be run untouched; {len(forward)} kinds of operators and '
-        f'{len(kinds) - len(forward)} of gradients; {changed} plans changed a program, {budgets} had a budget'
-    )
+        f'{len(kinds) - len(forward)} of gradients; {changed} plans changed a program, {budgets} had a budget, '
+        f'for {traded} of which the report says that some runs may need more than untouched')
     print(f'{failed} programs failed' + ''.join(f'; {k}: {n}' for k, n in classes.most_common()))
 
 

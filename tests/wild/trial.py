@@ -51,6 +51,7 @@ class Verdict:
     kinds: List[str] = field(default_factory=list)
     changed: int = 0
     budgets: int = 0
+    traded: int = 0  # budgets for which the report says that some runs may need more than untouched
     modes: List[str] = field(default_factory=list)
 
 
@@ -120,9 +121,11 @@ def _try_mode(plain: Built,
     told = optimized.value
     verdict.changed += told['changed']
     verdict.budgets += told['budget'] is not None
+    verdict.traded += told['traded']
     if told['run'] is None:  # no plan for the budget
         return
-    judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'])
+    judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
+                   told['traded'])
     verdict.failures += [
         f'{what} {name} room={room}: {text}; said {told["said"]}'
         for what, text in judge.wrong(Run(**told['run']), values_alone)
@@ -139,6 +142,7 @@ class _Judge:
     budget: Optional[int]
     changed: bool  # by the report
     same: bool  # byte for byte
+    traded: bool  # for the budget: see Verdict
 
     def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
         """What is wrong with the optimized run: the kind of failure, and the figures."""
@@ -158,7 +162,7 @@ class _Judge:
             found.append(
                 (f'BUDGET-{which}', f'{after.first}, later {after.later} of {self.budget}, at rest '
                  f'{after.resting}, untouched {before.first}, {before.later}'))
-        if self.same:  # what differs is the machine
+        if self.same or self.traded:  # if the same, what differs is the machine
             return found
         if after.first > before.first + _FEW_BYTES and self._rises(after, 'first'):
             found.append(
@@ -232,7 +236,7 @@ def _optimized(built: Built,
         try:
             report = _optimize(built, {} if budget is None else {'budget': budget})
         except MemoryBudgetError:
-            return {'changed': False, 'budget': budget, 'run': None}
+            return {'changed': False, 'budget': budget, 'traded': False, 'run': None}
         same = built.case.main.desc.serialize_to_string() == untouched
     ended = _run(built.case, runs_in or mode)
     if ended.failure:
@@ -243,6 +247,7 @@ def _optimized(built: Built,
         'changed': report.changed,
         'same': same,
         'budget': budget,
+        'traded': budget is not None and report.grows_elsewhere,
         'run': ended.value,
         'said': said
     }

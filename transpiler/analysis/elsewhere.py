@@ -28,9 +28,10 @@ def other_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
     return list(different.values())
 
 
-def smaller_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
-    """Halves of all dims but the trips of loops, their roots, and 1."""
-    ways: Tuple[Callable[[int], int], ...] = (lambda d: d // 2, math.isqrt, lambda d: 1)
+def some_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
+    """Fewer: halves of all dims but the trips of loops, their roots, 1, and larger ones."""
+    ways: Tuple[Callable[[int], int],
+                ...] = (lambda d: d // 2, math.isqrt, lambda d: 1, lambda d: d * _MORE)
     found = [{s: d if is_trip(s) else max(1, way(d)) for s, d in dims.items()} for way in ways]
     return [each for i, each in enumerate(found) if each != dims and each not in found[:i]]
 

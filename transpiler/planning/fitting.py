@@ -61,7 +61,7 @@ class Fitter:
         self._context = context
         self._candidates: List[_Candidate] = []
         self._untouched: List[_Candidate] = []
-        for base in _different(bases):
+        for base in different(bases):
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
@@ -150,7 +150,7 @@ def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:
     return [replace(each, rung=rung) for each, rung in found if rung is not None]
 
 
-def _different(bases: Sequence[Plan]) -> List[Plan]:
+def different(bases: Sequence[Plan]) -> List[Plan]:
     """Without those whose graph is that of an earlier one: where an order changed nothing."""
     found: List[Plan] = []
     for base in bases:

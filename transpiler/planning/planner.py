@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial, reduce
-from typing import List, Mapping, Optional
+from itertools import islice
+from typing import Callable, Iterator, List, Mapping, Optional
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
 from transpiler.planning.finishing import finish, may_hold
-from transpiler.planning.fitting import Fitter
+from transpiler.planning.fitting import Fitter, different
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SUMS, Sequences
@@ -46,15 +47,25 @@ def plan(graph: Graph,
     try:
         done = _within_budget(runner, tried, options, sequences)
     except MemoryBudgetError:
-        lowest = _for_budget(runner, free(), options, sequences)
-        if lowest.sure_bytes > options.budget:
+        done = _for_budget(runner, free(), options, sequences)
+        if done.sure_bytes > options.budget:
             raise
-        return lowest
     if not runner.grows_elsewhere(done):
         return done
-    lowest = _for_budget(runner, free(), options, sequences)
-    fits = lowest.sure_bytes <= options.budget and not runner.grows_elsewhere(lowest)
-    return lowest if fits else done
+    found = (each for each in _other_ways(runner, tried, free, options, sequences)
+             if each.sure_bytes <= options.budget and not runner.grows_elsewhere(each))
+    return next(found, replace(done, grows_elsewhere=True))
+
+
+def _other_ways(runner: Runner, tried: List[Plan], free: Callable[[], Plan], options: PlanOptions,
+                sequences: Sequences) -> Iterator[Plan]:
+    """Of those that need nowhere more than no plan the cheapest, finished for the budget; and the lowest of all."""
+    cheapest = different(sorted(tried, key=lambda each: (each.extra_seconds, each.timely_bytes)))
+    steady = (each for each in cheapest if not runner.grows_elsewhere(each))
+    for each in islice(steady, _MOST_FINISHED):
+        each = replace(each, left_alone=tried[0].left_alone)
+        yield finish(runner, each, options, sequences)
+    yield _for_budget(runner, free(), options, sequences)
 
 
 def _for_budget(runner: Runner, lowest: Plan, options: PlanOptions, sequences: Sequences) -> Plan:
@@ -92,9 +103,9 @@ def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: 
         done = finish(runner, _within_overhead(runner, best, options, sequences), options,
                       sequences)
         if not lowest.changed or not runner.grows_elsewhere(done):
-            break
+            return done
         tried = [each for each in tried if each.graph is not lowest.graph]
-    return done
+    return replace(done, grows_elsewhere=True)
 
 
 def _without_sums(runner: Runner, best: Plan) -> Plan:

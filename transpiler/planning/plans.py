@@ -55,6 +55,7 @@ class Plan:
     served: bool = False  # a predictor runs it
     segments: Segments = ()  # of the main region of `graph`; `after` counts with them
     unsegmented: str = ''  # why not
+    grows_elsewhere: bool = False  # no plan was found that needs nowhere more than no plan
 
     @property
     def changed(self) -> bool:

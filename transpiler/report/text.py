@@ -224,6 +224,9 @@ def _footnotes(report: ReportData) -> List[str]:
     if report.bounded_layouts:
         lines.append(
             'Copies in layouts of the kernels\' own are counted as if the first run kept each.')
+    if report.grows_elsewhere:
+        lines.append(
+            'At other sizes, or where a branch is not taken, a run may need more than untouched.')
     if report.measured is not None and report.measured.optimized is not None:
         lines.append(
             report.measured.note or

@@ -12,7 +12,7 @@ import math
 from typing import Dict, FrozenSet, Iterable, List, Sequence
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.elsewhere import other_ways, smaller_sizes, without
+from transpiler.analysis.elsewhere import other_ways, some_sizes, without
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
@@ -123,8 +123,8 @@ def _in_groups(values: List[int], most: int) -> List[List[int]]:
 
 def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[int, List[Lifetime]]:
     """What to release before which position of the main region, or behind the last, as late as that can be at the sizes of
-    `timeline`, and at smaller ones."""
-    sizes = [timeline, *(timeline.at(dims) for dims in smaller_sizes(timeline.dims))]
+    `timeline`, and at some others."""
+    sizes = [timeline, *(timeline.at(dims) for dims in some_sizes(timeline.dims))]
     rooms = [_rooms(graph, *each, mortal) for each in zip(sizes, _least_peaks(graph, sizes))]
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
