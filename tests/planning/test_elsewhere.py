@@ -9,6 +9,7 @@ from tests.graphs import dims_of, generated
 from transpiler.analysis.elsewhere import other_sizes, other_ways, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning import OPTIMIZE, PlanOptions, plan
 from transpiler.planning.elsewhere import Elsewhere
@@ -61,6 +62,29 @@ def test_a_budget_that_the_plan_for_none_keeps_to_makes_nothing_grow(model: Runt
         before = peaks(graph, graph, model)
         assert done.sure_bytes <= free.sure_bytes
         assert all(a <= b for a, b in zip(peaks(done.graph, graph, model), before))
+
+
+@pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
+def test_a_plan_for_a_budget_needs_no_more_elsewhere_or_says_so(model: Runtime) -> None:
+    told = []
+    for seed in (17, 36, 96,
+                 *SEEDS):  # 17 and 36 have plans that do, and others for the same budget
+        graph = generated(seed)
+        dims = dims_of(graph, 3)
+        before = peaks(graph, graph, model)
+        most, least = (
+            plan(graph, model, dims, PlanOptions(recompute=how)).sure_bytes for how in ('', 'max'))
+        for budget in (least, (least + most) // 2, most):
+            try:
+                done = plan(graph, model, dims, PlanOptions(budget=budget))
+            except MemoryBudgetError:
+                continue
+            assert done.sure_bytes <= budget
+            grows = any(a > b for a, b in zip(peaks(done.graph, graph, model), before))
+            assert done.grows_elsewhere == grows
+            told.append((seed, grows))
+    assert len(told) >= 2 * len(SEEDS)
+    assert {seed for seed, grows in told if grows} == (set() if model.collects else {96})
 
 
 @pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
