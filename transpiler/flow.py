@@ -44,9 +44,6 @@ _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
     'inputs, or other ways through its branches.')
-_GROWS_ANYWAY = (
-    'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other plan '
-    'keeps to the budget.')
 
 
 @dataclass(frozen=True)
@@ -188,16 +185,14 @@ def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mappin
         except MemoryBudgetError:
             if grows is None:
                 raise
-            return replace(grows, note=_GROWS_ANYWAY)
+            return grows
         try:
             done = _in_segments_or_whole(backend, imported, runtime, dims, options, task, decided)
         except VerificationError as error:
             note = f'A better plan was dropped, because it could not be proved equal: {error}.'
             continue
-        done = replace(done, note=note)
-        if not (decided.changed and
-                work.grows_elsewhere(decided.graph, imported.graph, runtime, dims)):
-            return done
+        if not decided.grows_elsewhere:
+            return replace(done, note=note)
         grows, note = grows or done, _GROWS
     raise AssertionError('the last plan tried changes nothing')
 

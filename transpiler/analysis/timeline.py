@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set, Tuple, Union)
+from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator, List, Mapping,
+                    NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.ir import MOVE, ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.runtime import Runtime
+
+_T = TypeVar('_T')
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Timeline:
         self._kept: Dict[int, int] = {}
         self._collected: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
+        self._once: Dict[Hashable, Any] = {}
         self.points: List[Point] = []
         self._bases: Dict[int, int] = {}  # bytes that a region finds
         self._peaks: Dict[int, int] = {}  # and the most there is while it runs
@@ -124,9 +127,14 @@ class Timeline:
     def at(self, dims: Mapping[str, int]) -> Timeline:
         """The same for other values of the symbolic dims."""
         other = copy.copy(self)
-        other.__dict__.pop('lagging_peak_bytes', None)
         other._measure(dims)
         return other
+
+    def once(self, what: Hashable, work_out: Callable[[], _T]) -> _T:
+        """What `work_out` makes of this timeline and its graph: worked out when `what` is first asked for."""
+        if what not in self._once:
+            self._once[what] = work_out()
+        return self._once[what]
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -137,10 +145,11 @@ class Timeline:
     def peak_bytes(self) -> int:
         return self.peak.bytes
 
-    @cached_property
+    @property
     def lagging_peak_bytes(self) -> int:
         """The peak of `lagging_points`."""
-        return max((point.bytes for point in self.lagging_points()), default=0)
+        return self.once('lagging peak', lambda: max(
+            (point.bytes for point in self.lagging_points()), default=0))
 
     def lagging_points(self) -> List[Point]:
         """As `points`, if each storage is freed late.
@@ -285,6 +294,7 @@ class Timeline:
         other.lifetimes = self.lifetimes.reordered(other._graph, region)
         other._left = {}
         other._arriving = {}
+        other._once = {}
         inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
         inner.update(rises or {})
         steps = other._steps(regions[region], 0, late=None)

@@ -31,7 +31,9 @@ def uncollected_with_workspaces(graph: Graph,
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
     """The most bytes of `points_with_workspaces`."""
-    return max((point.bytes for point in points_with_workspaces(graph, timeline)), default=0)
+    return timeline.once(
+        'peak with workspaces', lambda: max(
+            (point.bytes for point in points_with_workspaces(graph, timeline)), default=0))
 
 
 def unknown_workspaces(graph: Graph) -> List[str]:

@@ -55,7 +55,7 @@ class Plan:
     served: bool = False  # a predictor runs it
     segments: Segments = ()  # of the main region of `graph`; `after` counts with them
     unsegmented: str = ''  # why not
-    grows_elsewhere: bool = False  # no plan was found that needs nowhere more than no plan
+    grows_elsewhere: bool = False  # it needs more than no plan where it was not made for
 
     @property
     def changed(self) -> bool:

@@ -226,7 +226,8 @@ def _footnotes(report: ReportData) -> List[str]:
             'Copies in layouts of the kernels\' own are counted as if the first run kept each.')
     if report.grows_elsewhere:
         lines.append(
-            'At other sizes, or where a branch is not taken, a run may need more than untouched.')
+            'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other '
+            'plan keeps to the budget.')
     if report.measured is not None and report.measured.optimized is not None:
         lines.append(
             report.measured.note or

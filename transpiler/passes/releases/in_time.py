@@ -39,10 +39,14 @@ def without_collector(graph: Graph, timeline: Timeline, as_it_is: bool, lags: bo
     in the next ones until it comes. `as_it_is`: so is all that the program has no RELEASE op for; if not, what
     `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too.
     """
-    released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
-    points = uncollected_with_workspaces(graph, timeline, released, lags)
-    most = max((point.bytes for point in points), default=0)
-    return most + from_before(graph, timeline, released)
+
+    def peak() -> int:
+        released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
+        points = uncollected_with_workspaces(graph, timeline, released, lags)
+        most = max((point.bytes for point in points), default=0)
+        return most + from_before(graph, timeline, released)
+
+    return timeline.once(('without collector', as_it_is, lags), peak)
 
 
 def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
@@ -56,7 +60,7 @@ def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = fro
 
 def _sure_to_go(graph: Graph, timeline: Timeline) -> FrozenSet[int]:
     """Storages that `release_surely` can release, and gradients of chosen rows if steps are not too short for the collector."""
-    found = frozenset(_mortal(graph))
+    found = frozenset(_mortal(graph, timeline))
     if _runs_late(graph, timeline) > 1:
         return found
     return found | {v.storage for v in graph.values if v.kind is ValueKind.SELECTED_ROWS}
@@ -71,7 +75,7 @@ def _ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
 
 def _runs_late(graph: Graph, timeline: Timeline) -> int:
     """How many runs the collector may be behind: many of them fit into the time that it takes to wake up, if they are short."""
-    seconds = CostModel().region_seconds(graph, 0, timeline.dims)
+    seconds = timeline.once('seconds', lambda: CostModel().region_seconds(graph, 0, timeline.dims))
     late = timeline.lifetimes.runtime.delays
     return max(1, min(late.runs, math.ceil(late.seconds / max(seconds, 1e-9))))
 
@@ -94,7 +98,7 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
     would have inserted is written out.
     """
-    names = _mortal(graph)
+    names = _mortal(graph, timeline)
     released = _in_time(graph, timeline, frozenset(names))
     chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
     shared = {
@@ -109,11 +113,15 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     write_releases(graph, graph.regions[0], groups, shared, guarded=True)
 
 
-def _mortal(graph: Graph) -> Dict[int, int]:
+def _mortal(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """Values of the main region that may be released, by storage."""
-    rules = Interference(graph)
-    dying = last_uses(graph, 0, rules.spans, rules.unreleased())
-    return {graph.values[v].storage: v for values in dying.values() for v in values}
+
+    def find() -> Dict[int, int]:
+        rules = Interference(graph)
+        dying = last_uses(graph, 0, rules.spans, rules.unreleased())
+        return {graph.values[v].storage: v for values in dying.values() for v in values}
+
+    return timeline.once('mortal', find)
 
 
 def _in_groups(values: List[int], most: int) -> List[List[int]]:
