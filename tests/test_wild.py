@@ -30,6 +30,7 @@ _BROKE_A_PROMISE = {
     'buffers, by the rules of others': '6191:hold,6296,6410:serial,7133:default,7349:default',
     'what a kernel takes for half done': '20727',
     'memory that its next tenant outgrows': '210:serial',
+    'copies in other layouts that are not there': '22083',
     'plans for a budget that need more elsewhere': '20983,21193,21538,21672:hold',
     'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }

@@ -280,6 +280,14 @@ class Graph:
         values = [replace(v, at_most=None) if v.at_most is not None else v for v in self.values]
         return Graph(values, list(self.ops), list(self.regions))
 
+    def without_conversions(self) -> Graph:
+        """The same, as if no kernel wanted another layout or type than the one that is there."""
+        ops = [
+            replace(op, facts=replace(op.facts, converts=False)) if op.facts.converts else op
+            for op in self.ops
+        ]
+        return Graph(list(self.values), ops, list(self.regions))
+
     @property
     def has_bounds(self) -> bool:
         """Whether of some value only a most is known."""

@@ -1,5 +1,6 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what the data decides
-is less than it can be, where branches are not taken, and in the first run of a runtime that retains."""
+is less than it can be, where no copies in other layouts are kept, where branches are not taken, and in the first run of a runtime
+that retains."""
 
 from __future__ import annotations
 
@@ -65,6 +66,8 @@ def _changes(original: Graph, dims: Mapping[str,
     found: List[Tuple[_Change, List[Mapping[str, int]]]] = [(lambda graph: graph, sizes)]
     if original.has_bounds:
         found.append((Graph.without_bounds, sizes))
+    if any(op.facts.converts for op in original.region_ops(0)):
+        found.append((Graph.without_conversions, sizes))
     return found + [(partial(without, branches=way), here) for way in other_ways(original)]
 
 
