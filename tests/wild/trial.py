@@ -27,6 +27,8 @@ STEPS = 4
 _SECONDS = 120.0
 # A collector that was late once may be in time at another try: so often is a peak of later runs looked at again.
 _AGAIN = 4
+# Some programs give other bytes in one run of many: so often is the untouched one asked before one that differs is called wrong.
+_REPEATS = 24
 # A scalar that only the plan has, as what an order is held by.
 _FEW_BYTES = 16
 
@@ -182,8 +184,8 @@ class _Judge:
         return any(not run.failure and run.value['values'] == after.values for run in runs)
 
     def _repeats(self) -> bool:
-        """Whether the untouched program gives the same bytes at other tries, which not each does in the default mode."""
-        runs = [_run(self.plain.case, self.mode) for _ in range(_AGAIN)]
+        """Whether the untouched program gives the same bytes at other tries, which not each does."""
+        runs = (_run(self.plain.case, self.mode) for _ in range(_REPEATS))
         return all(e.value['values'] == self.before.values for e in runs if not e.failure)
 
     def _rises(self, after: Run, which: str) -> bool:
