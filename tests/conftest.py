@@ -1,6 +1,7 @@
 """Settings that must hold before Paddle is imported by any test."""
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any, Optional
@@ -31,6 +32,13 @@ def pytest_report_header() -> str:
     version = paddle_version()
     left_out = ": tests of Paddle 2 are left out" if version.startswith("3.") else ""
     return f"paddle {version or 'not installed'}{left_out}"
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays as long as the process: collections need not go through it each time, nor copy its pages in a
+    fork. What tests make is collected as ever."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_teardown(item: Any) -> None:  # pylint: disable=unused-argument
