@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator
 
 from paddle.base import core
+from paddle.static import scope_guard
 
 
 @contextmanager
@@ -16,3 +17,10 @@ def passing_scope() -> Iterator[Any]:
         yield scope
     finally:
         scope._remove_from_pool()
+
+
+@contextmanager
+def fresh_scope() -> Iterator[Any]:
+    """Programs inside run in a scope of their own, which ends with it."""
+    with passing_scope() as scope, scope_guard(scope):
+        yield scope

@@ -24,7 +24,7 @@ import paddle  # noqa: E402
 from paddle.base.layers import math_op_patch  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
-from benchmarks.scopes import passing_scope  # noqa: E402
+from benchmarks.scopes import fresh_scope  # noqa: E402
 
 
 def _two_frames() -> List[Tuple[Any, str, int]]:
@@ -159,12 +159,6 @@ def snapshot(value: Any) -> Value:
     array = np.array(value)
     lod = tuple(tuple(level) for level in value.lod()) if hasattr(value, "lod") else ()
     return Snapshot(str(array.dtype), array.shape, lod, array.tobytes())
-
-
-@contextmanager
-def fresh_scope() -> Iterator[Any]:
-    with passing_scope() as scope, paddle.static.scope_guard(scope):
-        yield scope
 
 
 def run_case(case: Case,

@@ -202,7 +202,7 @@ def test_one_executor_notices_that_its_program_was_optimised() -> None:
     case, executor = CHAIN(), paddle.static.Executor(paddle.CPUPlace())
     paddle.seed(20180628)
     losses = []
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         executor.run(case.startup)
         for step in range(6):
             if step == 3:

@@ -13,6 +13,7 @@ from paddle import static
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import contents, save_benchmark, save_tiny, training_program
 from transpiler.cli import main
 from transpiler.ir.text import parse, printed
@@ -141,7 +142,7 @@ def test_a_training_program_is_optimised_and_trains_to_the_same_bytes(folder):
 
 def test_parameters_of_static_save_are_copied_so_that_saving_again_keeps_those_of_the_input(folder):
     program = training_program()
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         for value, name in ((0.01, 'state'), (0.02, 'new')):
             for variable in program.list_vars():
                 if variable.persistable:

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from paddle import static
 
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import contents, training_program
 import transpiler
 from transpiler.cli import main
@@ -296,7 +297,7 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp('trained')
     program = training_program()
     random = np.random.RandomState(0)
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         for variable in program.list_vars():
             if variable.persistable:
                 value = random.uniform(0.01, 0.02, variable.shape).astype('float32')

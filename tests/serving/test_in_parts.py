@@ -14,6 +14,7 @@ from paddle import inference, static
 
 from benchmarks.apart import apart
 from benchmarks.programs import small_options
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import refused, save_benchmark, training_program
 from tests.serving.test_predictor import optimized
 from transpiler.cli import main
@@ -207,7 +208,7 @@ def save_sums(folder: Path) -> Path:
         total = paddle.cumsum(static.nn.fc(x, 1024), axis=0)
         y = static.nn.fc(total, 4)
         executor = static.Executor(paddle.CPUPlace())
-        with static.scope_guard(static.Scope()):
+        with fresh_scope():
             executor.run(startup)
             static.save_inference_model(str(folder / 'sums'), [x], [y], executor, program=program)
     np.savez(str(folder / 'sums.npz'), x=np.random.RandomState(0).randn(8, 256).astype('float32'))
@@ -241,7 +242,7 @@ def test_a_variable_that_is_written_twice_keeps_both_values(tmp_path):
         paddle.assign(paddle.exp(wide), output=wide)
         y = static.nn.fc(first * wide, 4)
         executor = static.Executor(paddle.CPUPlace())
-        with static.scope_guard(static.Scope()):
+        with fresh_scope():
             executor.run(startup)
             static.save_inference_model(str(tmp_path / 'x'), [x], [y], executor, program=program)
     feed = str(tmp_path / 'feed.npz')

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from paddle import static
 from paddle.base.proto import framework_pb2
 
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import refused, training_program
 from transpiler.cli import main
 from transpiler.serving.apart import RunSpec
@@ -111,7 +112,7 @@ def test_operators_of_version_1_are_optimised(tmp_path):
         hidden = append('mul', {'X': flat, 'Y': weight}, {'x_num_col_dims': 1, 'y_num_col_dims': 1})
         best = append('top_k', {'X': hidden}, {'k': 3}, ('Out', 'Indices'))
         executor = static.Executor(paddle.CPUPlace())
-        with static.scope_guard(static.Scope()):
+        with fresh_scope():
             executor.run(startup)
             static.save_inference_model(str(tmp_path / 'v1'), [words], [best],
                                         executor,

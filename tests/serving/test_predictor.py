@@ -10,6 +10,7 @@ from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
 from benchmarks.apart import apart
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import contents, save_benchmark
 from transpiler.planning import PlanOptions
 from transpiler.report.data import human
@@ -158,7 +159,7 @@ def test_the_executor_runs_it_too(tiny):
     executor = static.Executor(paddle.CPUPlace())
     results = []
     for path in (out, str(tiny)):
-        with static.scope_guard(static.Scope()):
+        with fresh_scope():
             program, feeds, fetches = static.load_inference_model(path, executor)
             results.append(executor.run(program, feed={feeds[0]: image}, fetch_list=fetches)[0])
     assert results[0].shape == results[1].shape

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from paddle import inference, static
 
+from benchmarks.scopes import fresh_scope
 from tests.serving.programs import contents, names, training_program
 from transpiler.cli import main
 from transpiler.errors import SavedFileError
@@ -168,7 +169,7 @@ def pairs(tmp_path_factory) -> Path:
             x = static.data('x', [-1, 8])
             y = static.nn.fc(x, 8, activation='relu' if seed else 'tanh')
             executor = static.Executor()
-            with static.scope_guard(static.Scope()):
+            with fresh_scope():
                 executor.run(startup)
                 static.save_inference_model(str(folder / name), [x], [y], executor)
     return folder
@@ -190,7 +191,7 @@ def predicted(stem: Path) -> Optional[bytes]:
 def executed(stem: Path) -> Optional[bytes]:
     """The same of its executor."""
     executor = static.Executor()
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         try:
             program, _, fetches = static.load_inference_model(str(stem), executor)
         except (RuntimeError, ValueError, OSError):

@@ -9,6 +9,7 @@ import numpy as np
 import paddle
 
 from benchmarks.programs.case import Case
+from benchmarks.scopes import fresh_scope
 from tests import settled
 from transpiler import MemoryReport, memory_optimize
 
@@ -49,7 +50,7 @@ def kept_names(program: Any) -> List[str]:
 def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> Seen:
     """Runs `case` from its start in a scope of its own, with the same random numbers each time."""
     program = program or case.main
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         paddle.seed(case_seed())
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)

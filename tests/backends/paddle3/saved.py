@@ -8,6 +8,8 @@ import numpy as np
 import paddle
 from paddle import static
 
+from benchmarks.scopes import fresh_scope
+
 
 def save(path: Path,
          build: Callable[[Any], Any],
@@ -19,7 +21,7 @@ def save(path: Path,
         paddle.seed(7)
         x = static.data('x', shape, dtype)
         y = build(x)
-        with static.scope_guard(static.Scope()):
+        with fresh_scope():
             executor = static.Executor(paddle.CPUPlace())
             executor.run(startup)
             static.save_inference_model(str(path), [x], [y], executor, program=main)

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.programs import simple, transformer, vision
 from benchmarks.programs.case import Case, Options
+from benchmarks.scopes import fresh_scope
 from tests import settled
 from tests.backends.paddle3.running import (FLAG, MIB, Build, Seen, assert_equal, first_peak,
                                             in_order, optimized, run)
@@ -179,7 +180,7 @@ def noted() -> Iterator[List[bool]]:
 def test_executors_that_were_there_before_hold_it() -> None:
     case = simple.fc_chain(Options(static_batch=True, layers=4, width=128))
     executor = paddle.static.Executor(paddle.CPUPlace())
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         executor.run(case.startup)
         executor.run(case.main, feed=case.feed(0), fetch_list=list(case.fetch))
         optimized(case)
@@ -199,7 +200,7 @@ def test_a_run_that_fails_puts_the_flag_back() -> None:
         paddle.optimizer.SGD(0.1).minimize(loss)
     assert memory_optimize(main, fetch_list=loss).changed
     executor = paddle.static.Executor(paddle.CPUPlace())
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         executor.run(startup)
         with noted() as seen, pytest.raises(Exception, match='8'):  # there are no more words
             executor.run(main, feed={'words': np.full(64, 99)}, fetch_list=[loss])

@@ -15,6 +15,7 @@ from paddle import static
 
 from benchmarks.programs import simple
 from benchmarks.programs.case import Options
+from benchmarks.scopes import fresh_scope
 from tests.backends.paddle3.running import MIB, assert_equal, optimized, run
 from tests.backends.paddle3.saved import contents, save, save_arrays, wide
 from transpiler.backends.paddle3.marks import mark_of
@@ -60,7 +61,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 def training(path: Path) -> None:
     case = simple.fc_chain(Options(static_batch=True, layers=2, width=8, batch_size=4))
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         static.Executor().run(case.startup)
         static.save(case.main, str(path))
 
@@ -183,7 +184,7 @@ def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path: Path) -> None:
     options = Options(static_batch=True, layers=3, width=64, batch_size=16)
     plain, case = (simple.fc_chain(options) for _ in range(2))
     assert optimized(case).changed
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         static.Executor().run(case.startup)
         static.save(case.main, str(tmp_path / 'train'))
     program = load((tmp_path / 'train.json').read_bytes())

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.programs import loops, simple
 from benchmarks.programs.case import Case, Options
+from benchmarks.scopes import fresh_scope
 from tests.backends.paddle3.running import optimized
 from transpiler import InvalidArgumentError, VerificationError
 from transpiler.backends.paddle3.programs import LivePrograms
@@ -22,7 +23,7 @@ def started() -> Case:
 
 
 def test_what_was_predicted_is_measured_and_the_bytes_are_equal() -> None:
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         case = started()
         names = [
             op.attrs()['parameter_name']
@@ -48,7 +49,7 @@ def test_what_was_predicted_is_measured_and_the_bytes_are_equal() -> None:
 
 def test_other_bytes_raise_and_the_program_is_as_it_was(monkeypatch: Any) -> None:
     """What the rewritten program fetches is taken from another place than it stands at."""
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         case = started()
         monkeypatch.setattr('transpiler.backends.paddle3.programs.places_in_copy',
                             lambda program, copy, found, copies: [(1, 0)])
