@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import List
 
-from paddle import distributed
+from paddle import distributed, static
 from paddle.base import core
+from paddle.distributed import parallel_helper
 
 from transpiler.errors import InvalidArgumentError
 
@@ -52,12 +53,38 @@ def workers() -> Workers:
             'shared=True: this process is no worker of several (PADDLE_TRAINERS_NUM); start it by python -m '
             'paddle.distributed.launch, or leave shared out')
     try:
+        _leave_meeting()
         store = core.create_or_get_global_tcp_store()
     except Exception as error:  # what the binding throws has no narrower type
         raise InvalidArgumentError(
             f'shared=True: worker {rank} of {count} cannot reach the others by what its launcher said '
             f'(PADDLE_MASTER or PADDLE_TRAINER_ENDPOINTS): {_first_line(error)}') from error
     return Workers(rank, count, store)
+
+
+def _leave_meeting() -> None:
+    """Waits, where workers met over gloo in a static program, until worker 0 has ended the meeting's server.
+
+    It serves for up to three seconds longer than the others need, on the port on which the store will be
+    (`paddle.distributed.parallel.init_parallel_env`), and worker 0 goes on only then: who takes that server for the store waits for
+    ever, and keeps it from ending.
+    """
+    gloo = getattr(core, 'GLOOParallelContext', None)
+    if gloo is None or not isinstance(getattr(parallel_helper, '__parallel_ctx__clz__', None),
+                                      gloo):
+        return
+    program = static.Program()
+    block = program.global_block()
+    one = block.create_var(name='transpiler.meeting', dtype='int32', shape=[1])
+    block.append_op(type='fill_constant',
+                    outputs={'Out': one},
+                    attrs={
+                        'shape': [1],
+                        'dtype': one.dtype,
+                        'value': 1.0
+                    })
+    block.append_op(type='barrier', inputs={'X': one}, outputs={'Out': one}, attrs={'ring_id': 0})
+    static.Executor(core.CPUPlace()).run(program, scope=static.Scope())
 
 
 def _first_line(error: Exception) -> str:
