@@ -11,7 +11,7 @@ import paddle
 from paddle import static
 
 from benchmarks.programs import Options, build
-from benchmarks.scopes import passing_scope
+from transpiler.backends.scopes import passing_scope
 
 # Sizes that serving is measured at: images as the networks were published for.
 SERVED: Mapping[str, Options] = MappingProxyType({

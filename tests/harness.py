@@ -24,7 +24,7 @@ import paddle  # noqa: E402
 from paddle.base.layers import math_op_patch  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
-from benchmarks.scopes import fresh_scope  # noqa: E402
+from transpiler.backends.scopes import fresh_scope  # noqa: E402
 
 
 def _two_frames() -> List[Tuple[Any, str, int]]:

@@ -39,12 +39,14 @@ FLOW: Dict[str, FrozenSet[str]] = {
         frozenset({'backends'}),
     'backends/calibration':
         frozenset({'analysis', 'backends'}),
+    'backends/scopes':
+        frozenset(),
     'backends/static_functions':
         frozenset(),
     'backends/watching':
         frozenset({'backends'}),
     'backends/workers':
-        frozenset(),
+        frozenset({'backends'}),
     'heap':
         frozenset(),
     'request':
@@ -163,9 +165,18 @@ def test_paddle_is_imported_by_its_back_ends_and_by_who_serves_it() -> None:
             name.split('.')[0] == 'paddle' for name in imports(path))
     }
     homes = ('backends/paddle2/', 'backends/paddle3/', 'backends/calibration.py',
-             'backends/settings.py', 'backends/static_functions.py', 'backends/watching.py',
-             'backends/workers.py', 'callbacks.py', 'distributed.py', 'serving/', 'trials/')
+             'backends/scopes.py', 'backends/settings.py', 'backends/static_functions.py',
+             'backends/watching.py', 'backends/workers.py', 'callbacks.py', 'distributed.py',
+             'serving/', 'trials/')
     assert who and all(name.startswith(homes) for name in who)
+
+
+def test_scopes_are_made_in_one_place() -> None:
+    """Paddle keeps every other one, with all that is in it, until the process ends."""
+    makers = {
+        str(path.relative_to(ROOT)) for path in ROOT.rglob('*.py') if 'Scope()' in path.read_text()
+    }
+    assert makers == {'backends/scopes.py'}
 
 
 def test_the_flow_knows_no_back_end() -> None:

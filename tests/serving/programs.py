@@ -12,7 +12,7 @@ from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import small_options
 from benchmarks.saving import save
-from benchmarks.scopes import passing_scope
+from transpiler.backends.scopes import passing_scope
 from transpiler.cli import main as command
 
 

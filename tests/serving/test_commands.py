@@ -13,7 +13,7 @@ from paddle import static
 from paddle.base.proto import framework_pb2
 
 from benchmarks.programs import build, small_options
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import contents, save_benchmark, save_tiny, training_program
 from transpiler.cli import main
 from transpiler.ir.text import parse, printed

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from paddle import static
 
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import contents, training_program
 import transpiler
 from transpiler.cli import main

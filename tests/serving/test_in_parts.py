@@ -14,7 +14,7 @@ from paddle import inference, static
 
 from benchmarks.apart import apart
 from benchmarks.programs import small_options
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import refused, save_benchmark, training_program
 from tests.serving.test_predictor import optimized
 from transpiler.cli import main

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from paddle import static
 from paddle.base.proto import framework_pb2
 
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import refused, training_program
 from transpiler.cli import main
 from transpiler.serving.apart import RunSpec

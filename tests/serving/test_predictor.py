@@ -10,7 +10,7 @@ from paddle import inference, static
 from paddle.base.proto import framework_pb2
 
 from benchmarks.apart import apart
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import contents, save_benchmark
 from transpiler.planning import PlanOptions
 from transpiler.report.data import human

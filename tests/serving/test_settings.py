@@ -15,7 +15,7 @@ from paddle.base.proto import framework_pb2
 
 from benchmarks.requests import EARLY, SIZES, WAYS, Row, requests
 from benchmarks.requests import table as benchmark_table
-from benchmarks.scopes import passing_scope
+from transpiler.backends.scopes import passing_scope
 from tests.serving.programs import training_program
 from transpiler.cli import main
 from transpiler.planning import PlanOptions

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from paddle import inference, static
 
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.serving.programs import contents, names, training_program
 from transpiler.cli import main
 from transpiler.errors import SavedFileError

@@ -17,6 +17,7 @@ import numpy
 import paddle
 
 from transpiler.analysis.cost import CostModel
+from transpiler.backends.scopes import fresh_scope
 from transpiler.backends.settings import static_mode
 
 # Elements of the tensors that are timed: far larger than caches, and too small to matter.
@@ -131,7 +132,7 @@ def _chain_seconds(kind: str, shape: Tuple[int, ...], length: int) -> float:
     executor = paddle.static.Executor(paddle.CPUPlace())
     feed = {'x': numpy.full(shape, 1e-3, 'float32')}
     times = []
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         for _ in range(_RUNS):
             started = time.perf_counter()
             executor.run(main, feed=feed, fetch_list=[y])

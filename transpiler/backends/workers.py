@@ -8,6 +8,7 @@ from paddle import distributed, static
 from paddle.base import core
 from paddle.distributed import parallel_helper
 
+from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidArgumentError
 
 _KEY = 'transpiler'
@@ -84,7 +85,8 @@ def _leave_meeting() -> None:
                         'value': 1.0
                     })
     block.append_op(type='barrier', inputs={'X': one}, outputs={'Out': one}, attrs={'ring_id': 0})
-    static.Executor(core.CPUPlace()).run(program, scope=static.Scope())
+    with passing_scope() as scope:
+        static.Executor(core.CPUPlace()).run(program, scope=scope)
 
 
 def _first_line(error: Exception) -> str:

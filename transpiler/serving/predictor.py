@@ -11,6 +11,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.importer import import_message, parse
+from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidProgramError
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.forks import in_a_fork
@@ -88,10 +89,9 @@ def _saved_parameters(message: framework_pb2.ProgramDesc, scope: Any) -> bytes:
     if not parameter_names(message):
         return b''
     # A scope of its own: running in the predictor's would drop the scope that the predictor works in.
-    shared = core.Scope()
-    for name in parameter_names(message):
-        shared.var(name).get_tensor()._share_data_with(scope.find_var(name).get_tensor())
-    with tempfile.TemporaryDirectory() as folder:
+    with passing_scope() as shared, tempfile.TemporaryDirectory() as folder:
+        for name in parameter_names(message):
+            shared.var(name).get_tensor()._share_data_with(scope.find_var(name).get_tensor())
         target = Path(folder) / 'parameters'
         program = core.ProgramDesc(_save_program(message, str(target)).SerializeToString())
         place = core.Place()

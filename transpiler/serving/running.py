@@ -17,6 +17,7 @@ import paddle
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.apart import (Peaks, RunResult, RunSpec, answer, answer_apart, arrays_in,
                                       digest, predictor_of, served_once)
@@ -45,22 +46,25 @@ def run(spec: RunSpec) -> RunResult:
     """Runs `spec` in this process."""
     saved = read_program(spec.program)
     start = _predictor if saved.for_inference else _executor
-    step, state = start(saved, spec, arrays_in(spec.feed))
-    peaks = Peaks()
-    digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
-    return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
+    with passing_scope() as scope:
+        step, state = start(saved, spec, arrays_in(spec.feed), scope)
+        peaks = Peaks()
+        digests = [digest(peaks.around(step)) for _ in range(spec.runs)]
+        return RunResult(peaks.resting, peaks.seen, peaks.held(), digests, state())
 
 
-def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
+def _predictor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray],
+               scope: Any) -> Tuple:
+    del scope  # it has its own
     predictor = predictor_of(saved.location, spec.settings)
     return lambda: served_once(predictor, feed), lambda: ''
 
 
-def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray]) -> Tuple:
+def _executor(saved: SavedProgram, spec: RunSpec, feed: Dict[str, np.ndarray], scope: Any) -> Tuple:
     paddle.enable_static()
     paddle.seed(0)
     program = paddle.static.Program.parse_from_string(saved.serialized)
-    scope, executor = paddle.static.Scope(), paddle.static.Executor(paddle.CPUPlace())
+    executor = paddle.static.Executor(paddle.CPUPlace())
     names = _fill_state(saved, scope, read_state(saved))
 
     def step() -> List[np.ndarray]:

@@ -15,6 +15,7 @@ from paddle.base import core
 
 from transpiler.backends.base import LiveBackend, Packed
 from transpiler.backends.installed import live_programs
+from transpiler.backends.scopes import fresh_scope
 from transpiler.backends.settings import flags
 from transpiler.heap import give_back, kept_small
 from transpiler.serving.apart import (Peaks, answer, answer_apart, arrays_in, digest, empty_tensor,
@@ -87,7 +88,7 @@ def run(spec: RunSpec) -> Ran:
         keeper = kept_small(spec.kept_bytes)
         if not isinstance(keeper, str):
             backend.keep(program, keeper)
-    with paddle.static.scope_guard(paddle.static.Scope()):
+    with fresh_scope():
         executor = paddle.static.Executor(paddle.CPUPlace())
         missing = _start(backend, executor, spec)
         if missing:

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 
 from benchmarks.programs.case import Case
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests import settled
 from transpiler import MemoryReport, memory_optimize
 

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 from paddle import static
 
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 
 
 def save(path: Path,

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.programs import simple, transformer, vision
 from benchmarks.programs.case import Case, Options
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests import settled
 from tests.backends.paddle3.running import (FLAG, MIB, Build, Seen, assert_equal, first_peak,
                                             in_order, optimized, run)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.programs import loops, simple
 from benchmarks.programs.case import Case, Options
-from benchmarks.scopes import fresh_scope
+from transpiler.backends.scopes import fresh_scope
 from tests.backends.paddle3.running import optimized
 from transpiler import InvalidArgumentError, VerificationError
 from transpiler.backends.paddle3.programs import LivePrograms

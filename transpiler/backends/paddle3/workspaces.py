@@ -17,6 +17,7 @@ from paddle.base.libpaddle import pir as bindings
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.scopes import fresh_scope
 from transpiler.ir import NOTHING, Graph, Op, Size
 
 _ALONE = (False, True, False)
@@ -133,7 +134,7 @@ class _Kernels:
 def _peak(program: Any) -> Tuple[int, int]:
     """Bytes at most while it runs, and when it is through."""
     executor = static.Executor(core.CPUPlace())
-    with static.scope_guard(static.Scope()):
+    with fresh_scope():
         core.host_memory_stat_reset_peak_value('Allocated', 0)
         executor.run(program, fetch_list=[])
         peak = core.host_memory_stat_peak_value('Allocated', 0)
