@@ -72,8 +72,11 @@ def test_a_plan_for_a_budget_needs_no_more_elsewhere_or_says_so(model: Runtime) 
         graph = generated(seed)
         dims = dims_of(graph, 3)
         before = peaks(graph, graph, model)
-        most, least = (
-            plan(graph, model, dims, PlanOptions(recompute=how)).sure_bytes for how in ('', 'max'))
+        free = [plan(graph, model, dims, PlanOptions(recompute=how)) for how in ('', 'max')]
+        for each in free:
+            more = any(a > b for a, b in zip(peaks(each.graph, graph, model), before))
+            assert each.grows_elsewhere == more
+        most, least = (each.sure_bytes for each in free)
         for budget in (least, (least + most) // 2, most):
             try:
                 done = plan(graph, model, dims, PlanOptions(budget=budget))

@@ -102,10 +102,11 @@ def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: 
         best = _without_sums(runner, lowest)
         done = finish(runner, _within_overhead(runner, best, options, sequences), options,
                       sequences)
-        if not lowest.changed or not runner.grows_elsewhere(done):
-            return done
+        grows = runner.grows_elsewhere(done)
+        if not lowest.changed or not grows:
+            break
         tried = [each for each in tried if each.graph is not lowest.graph]
-    return replace(done, grows_elsewhere=True)
+    return replace(done, grows_elsewhere=grows)
 
 
 def _without_sums(runner: Runner, best: Plan) -> Plan:
