@@ -11,7 +11,7 @@ from paddle.distributed import parallel_helper
 from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidArgumentError
 
-_KEY = 'transpiler'
+_KEY, _HEARD = 'transpiler', '/heard'
 
 
 class Workers:
@@ -23,23 +23,32 @@ class Workers:
 
     def tell(self, text: str) -> None:
         """Says `text`, which is ASCII, to all; waits for nobody."""
-        self._store.set(f'{_KEY}/{self._round}/{self.rank}', text)
+        self._store.set(self._key(self.rank), text)
 
     def heard(self) -> List[str]:
-        """What each of them has said, by rank; waits for those that have not yet.
+        """What each of them has said, by rank; waits for those that have not yet. Worker 0, in whose process the store is, waits
+        until all others have heard it, too: the store ends with the process.
 
         Raises:
             InvalidArgumentError: one says nothing for as long as Paddle's store waits (15 minutes).
         """
-        found = []
-        for rank in range(self.count):
-            try:
-                found.append(bytes(self._store.get(f'{_KEY}/{self._round}/{rank}')).decode())
-            except Exception as error:  # what the binding throws has no narrower type
-                raise InvalidArgumentError(
-                    f'shared=True: worker {rank} of {self.count} has not called memory_optimize with it; all have to, '
-                    'equally often') from error
+        found = [self._said_by(rank) for rank in range(self.count)]
+        self._store.set(self._key(self.rank, _HEARD), _HEARD)
+        for rank in range(1, self.count) if self.rank == 0 else ():
+            self._said_by(rank, _HEARD)
         return found
+
+    def _said_by(self, rank: int, what: str = '') -> str:
+        try:
+            return bytes(self._store.get(self._key(rank, what))).decode()
+        except Exception as error:  # what the binding throws has no narrower type
+            raise InvalidArgumentError(
+                f'shared=True: nothing was heard of worker {rank} of {self.count}: it has ended, or has not called '
+                f'memory_optimize with it, which all have to, equally often ({_first_line(error)})'
+            ) from error
+
+    def _key(self, rank: int, what: str = '') -> str:
+        return f'{_KEY}/{self._round}/{rank}{what}'
 
 
 def workers() -> Workers:
