@@ -32,6 +32,7 @@ _BROKE_A_PROMISE = {
     'memory that its next tenant outgrows': '210:serial',
     'copies in other layouts that are not there': '22083',
     'what is computed again where nothing else is changed': '22778',
+    'what a release leaves the type of': '9855:hold,10418,22847:hold',
     'plans for a budget that need more elsewhere': '20983,21193,21538,21672:hold',
     'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }

@@ -301,6 +301,10 @@ class Graph:
                 members.setdefault(value.buffer, [value.buffer]).append(value.id)
         return {whole: _each_once(each) for whole, each in members.items()}
 
+    def shapes_read(self) -> FrozenSet[int]:
+        """Storages of which some op reads the shape alone, and may ask for the type."""
+        return frozenset(self.values[v].storage for op in self.walk() for v in op.shape_reads())
+
     def touched_elsewhere(self) -> FrozenSet[int]:
         """What ops of other regions than the main one name, and those that have some."""
         return frozenset(v for op in self.walk() if op.region != 0 or op.regions

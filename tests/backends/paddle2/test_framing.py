@@ -13,7 +13,7 @@ from transpiler.arguments import dim_values
 from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, ImportedProgram,
-                                                  import_program)
+                                                  empty_of_type, import_program)
 from transpiler.backends.paddle2.programs import SerializedPrograms
 from transpiler.errors import VerificationError
 from transpiler.flow import prove
@@ -233,6 +233,24 @@ def test_a_release_that_leaves_no_shape_to_a_reader_of_the_shape_is_rejected() -
                 attribute.bools[:] = [True] * len(attribute.bools)
 
     assert is_rejected('transformer', bare)
+
+
+def test_a_release_that_leaves_another_type_to_a_reader_of_the_shape_is_rejected() -> None:
+    """All of it is there, declared and filled, but of a type that nothing of the program has."""
+    name, dtype = empty_of_type('FP64'), _VarType.FP64
+
+    def other(e: EmittedProgram) -> None:
+        for block in e.message.blocks:
+            for variable in (v for v in block.vars if v.name == EMPTY_TENSOR):
+                variable.name, variable.type.lod_tensor.tensor.data_type = name, dtype
+            for op in block.ops:
+                for slot in [*op.inputs, *op.outputs]:
+                    slot.arguments[:] = [name if n == EMPTY_TENSOR else n for n in slot.arguments]
+                for fill in (a for a in op.attrs if a.name == 'dtype' and
+                             op.type == 'fill_constant' and op.outputs[0].arguments[0] == name):
+                    fill.i = dtype
+
+    assert is_rejected('transformer', other)
 
 
 # ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from transpiler.analysis.positions import spans
 from transpiler.analysis.segments import Segments
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.fusing import keep_fused_in_order
-from transpiler.backends.paddle2.importer import EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN, ImportedProgram, is_forget, is_release
+from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER_WRITTEN,
+                                                  ImportedProgram, empty_of_type, is_forget,
+                                                  is_release)
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
 from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin
@@ -22,7 +24,6 @@ from transpiler.ir import ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS,
 
 ROLE = 'op_role'
 _BACKWARD = 1
-_EMPTY_TYPE = 'FP32'  # of the tensor without elements
 _LIKE_THE_OPERAND = -1
 _DIFFERENTIABLE = (framework_pb2.VarType.LOD_TENSOR, framework_pb2.VarType.LOD_TENSOR_ARRAY)
 SHAPE_SLOT = 'ShapeOf'  # of an op that releases data and leaves the shape; no kernel sees it
@@ -152,6 +153,10 @@ class _Emitter:
         }
 
     @cached_property
+    def _shapes_read(self) -> FrozenSet[int]:
+        return self._graph.shapes_read()
+
+    @cached_property
     def _shape_read_later(self) -> Set[int]:
         """Values whose shape somebody reads after the last read of their data."""
         later = {v for v, span in spans(self._graph).items() if span.shape_last > span.last}
@@ -204,8 +209,8 @@ class _Emitter:
             _declare_never_written(block)
         if ValueKind.ARRAY in kinds:
             _declare_empty_array(block)
-        if kinds - {ValueKind.ARRAY}:
-            _declare_empty(block)
+        for dtype in sorted({self._type_given(op) for op in ops if self._is_release(op)}):
+            _declare_empty(block, dtype)
 
     def _declare_added(self, block: framework_pb2.BlockDesc, region: int) -> None:
         """What the block does not declare by now, each storage like the value that it is called after."""
@@ -343,6 +348,16 @@ class _Emitter:
         desc.outputs.add(parameter='XOut', arguments=[])
         desc.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS, bools=[False])
 
+    def _is_release(self, op: Op) -> bool:
+        """Whether `op` releases tensors."""
+        return (op.kind == RELEASE and
+                self._graph.values[op.results[0]].kind is not ValueKind.ARRAY)
+
+    def _type_given(self, op: Op) -> str:
+        """The type that a RELEASE op leaves its results with: that of those whose shape somebody reads, and may ask for it."""
+        written = (self._graph.values[v] for v in op.writes())
+        return next((v.dtype for v in written if v.storage in self._shapes_read), FIRST_TYPE)
+
     def _emit_release(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """share_buffer from a tensor without elements: the old buffer is freed, the executor's own order kept."""
         dead = [self._names[v] for v in op.writes()]
@@ -352,14 +367,15 @@ class _Emitter:
             desc.outputs.add(parameter='Out', arguments=dead)
             return
         desc.type = 'share_buffer'
-        desc.inputs.add(parameter='X', arguments=[EMPTY_TENSOR] * len(dead))
+        dtype = self._type_given(op)
+        desc.inputs.add(parameter='X', arguments=[empty_of_type(dtype)] * len(dead))
         desc.outputs.add(parameter='Out', arguments=dead)
         desc.outputs.add(parameter='XOut', arguments=[])
         # Paddle runs no share_buffer op whose inputs are of several types.
         shaped = [
             self._names[v]
             for v in op.writes()
-            if v in self._shape_read_later and self._graph.values[v].dtype == _EMPTY_TYPE
+            if v in self._shape_read_later and self._graph.values[v].dtype == dtype
         ]
         if shaped:  # or it looks as if nobody needed what they were before, and Paddle's passes take that out
             desc.inputs.add(parameter=SHAPE_SLOT, arguments=shaped)
@@ -407,16 +423,18 @@ def _declare_never_written(block: framework_pb2.BlockDesc) -> None:
         _declare_without_elements(block, NEVER_WRITTEN)
 
 
-def _declare_empty(block: framework_pb2.BlockDesc) -> None:
-    """Declares and fills the tensor without elements, unless the block has it already."""
-    if not any(v.name == EMPTY_TENSOR for v in block.vars):
-        _declare_without_elements(block, EMPTY_TENSOR)
-        block.ops.add().CopyFrom(
-            make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0, **{ROLE: 0}))
+def _declare_empty(block: framework_pb2.BlockDesc, dtype: str) -> None:
+    """Declares and fills the tensor without elements of a type, unless the block has it already."""
+    name, data_type = empty_of_type(dtype), framework_pb2.VarType.Type.Value(dtype)
+    if not any(v.name == name for v in block.vars):
+        _declare_without_elements(block, name, data_type)
+        block.ops.add().CopyFrom(make_fill(name, [0], data_type, 0.0, **{ROLE: 0}))
 
 
-def _declare_without_elements(block: framework_pb2.BlockDesc, name: str) -> None:
+def _declare_without_elements(block: framework_pb2.BlockDesc,
+                              name: str,
+                              data_type: int = framework_pb2.VarType.FP32) -> None:
     variable = block.vars.add(name=name)
     variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
+    variable.type.lod_tensor.tensor.data_type = data_type
     variable.type.lod_tensor.tensor.dims.append(0)

@@ -12,8 +12,9 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, EMPTY_TENSOR, NEVER_WRITTEN,
-                                                  ImportedProgram, is_forget, is_release)
+from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER_WRITTEN,
+                                                  ImportedProgram, is_forget, is_release,
+                                                  type_of_empty)
 from transpiler.backends.paddle2.naming import Renamed, rename_lists
 from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
@@ -26,6 +27,7 @@ _Desc = framework_pb2.OpDesc
 _Attributes = Mapping[str, object]
 _ROLE = 'op_role'
 _BACKWARD = 1
+_Type = framework_pb2.VarType.Type
 _FP32, _TENSOR, _ARRAY = (framework_pb2.VarType.FP32, framework_pb2.VarType.LOD_TENSOR,
                           framework_pb2.VarType.LOD_TENSOR_ARRAY)
 _FIELDS = MappingProxyType({
@@ -92,7 +94,7 @@ def _check_declarations(before: _Block, after: _Block,
         name = variable.name
         if name in had:
             same = variable == _expected(had[name], ends_gradients)
-        elif name in (EMPTY_TENSOR, EMPTY_ARRAY, NEVER_WRITTEN):
+        elif name in (EMPTY_ARRAY, NEVER_WRITTEN) or type_of_empty(name):
             same = variable == _expected(_empty(name), ends_gradients)
         else:
             twins = everywhere.get(name, ())
@@ -132,7 +134,7 @@ def _empty(name: str) -> framework_pb2.VarDesc:
         variable.type.tensor_array.tensor.data_type = _FP32
         return variable
     variable.type.type = _TENSOR
-    variable.type.lod_tensor.tensor.data_type = _FP32
+    variable.type.lod_tensor.tensor.data_type = _Type.Value(type_of_empty(name) or FIRST_TYPE)
     variable.type.lod_tensor.tensor.dims.append(0)
     return variable
 
@@ -165,17 +167,18 @@ def _scopes(message: framework_pb2.ProgramDesc, index: int) -> Iterator[int]:
 def _check_emptiness(block: _Block) -> None:
     """What releases take the place of a buffer from is made before them, in their own block, once and empty."""
     declared = {v.name for v in block.vars}
-    made = False
+    made: Set[str] = set()
     for op in block.ops:
         read = {n for s in op.inputs for n in s.arguments}
         written = {n for s in op.outputs for n in s.arguments}
-        if EMPTY_ARRAY in written or (EMPTY_TENSOR in written and (made or not _makes_empty(op))):
+        empty = set(filter(type_of_empty, written))
+        if EMPTY_ARRAY in written or empty & made or (empty and not _makes_empty(op)):
             raise VerificationError(f'{op.type} would write what releases need empty')
-        made = made or EMPTY_TENSOR in written
+        made |= empty
         if NEVER_WRITTEN in written or (NEVER_WRITTEN in read and not is_forget(op)):
             raise VerificationError(f'{op.type} would touch what never has anything in it')
-        for name, there in ((EMPTY_TENSOR, made), (EMPTY_ARRAY, True)):
-            if name in read and not (there and name in declared and is_release(op)):
+        for name in (n for n in read if n == EMPTY_ARRAY or type_of_empty(n)):
+            if not (name in made | {EMPTY_ARRAY} and name in declared and is_release(op)):
                 raise VerificationError(f'{op.type} would read {name!r} before it is made')
 
 
@@ -184,7 +187,7 @@ def _makes_empty(op: _Desc) -> bool:
     return (op.type == 'fill_constant' and not op.inputs and _slots(op.outputs) == [('Out', 1)] and
             said == {
                 'shape': [0],
-                'dtype': _FP32,
+                'dtype': _Type.Value(type_of_empty(op.outputs[0].arguments[0])),
                 'value': 0.0
             })
 
@@ -274,9 +277,17 @@ def _is_release_or_share(again: ImportedProgram, op: Op, said: _Attributes) -> b
     flags = said.get('share_dims_and_dtype', [])
     one_for_each = len(desc.inputs[0].arguments) == len(op.results) == len(flags)
     shape = {SHARE: {False}, MOVE: {True}}.get(op.kind, {False, True})
-    if op.kind != RELEASE and op.operands != _order_operands(again, op):
+    if not _keeps_types(again, op) if op.kind == RELEASE else op.operands != _order_operands(
+            again, op):
         return False
     return one_for_each and said.keys() == {'share_dims_and_dtype'} and shape >= set(flags)
+
+
+def _keeps_types(again: ImportedProgram, op: Op) -> bool:
+    """What is released gets the type of the tensor without elements: it has to be that which it had, if its shape is read."""
+    dtype = type_of_empty(again.descs[op.id].inputs[0].arguments[0])
+    released, shaped = (again.graph.values[v] for v in op.results), again.shapes_read
+    return all(v.dtype == dtype for v in released if v.storage in shaped)
 
 
 def _forgets(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
@@ -293,7 +304,7 @@ def _order_operands(again: ImportedProgram, op: Op) -> Tuple[int, ...]:
 
 
 def _fills_one(again: ImportedProgram, op: Op, said: _Attributes) -> bool:
-    if again.descs[op.id].outputs[0].arguments[0] == EMPTY_TENSOR:
+    if type_of_empty(again.descs[op.id].outputs[0].arguments[0]):
         return _makes_empty(again.descs[op.id])
     dtype = framework_pb2.VarType.Type.Value(again.graph.values[op.results[0]].dtype)
     return said == {

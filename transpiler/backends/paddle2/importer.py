@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from functools import cached_property
 from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple, Union
 
 from google.protobuf.message import DecodeError
@@ -28,8 +29,9 @@ from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
 
 _VarType = framework_pb2.VarType
-# A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own.
-EMPTY_TENSOR = 'transpiler.empty'
+# A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own; with the buffer it gets the
+# type. There is one for each type, called after it, but for the first.
+EMPTY_TENSOR, FIRST_TYPE = 'transpiler.empty', 'FP32'
 # An array without elements, which makes an array let go of its tensors.
 EMPTY_ARRAY = 'transpiler.empty_array'
 # One that nobody ever writes to: a variable that shares its buffer has none.
@@ -69,6 +71,11 @@ class ImportedProgram:
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
         return self.graph.symbols()
+
+    @cached_property
+    def shapes_read(self) -> FrozenSet[int]:
+        """See Graph: of the graph as it is when this is first asked for."""
+        return self.graph.shapes_read()
 
     @property
     def declared(self) -> Declared:
@@ -233,7 +240,7 @@ class _Importer:
 
     def _import_op(self, desc: framework_pb2.OpDesc, index: int, region: Region) -> None:
         op = self._graph.new_op(desc.type, region.id, facts=self._registry.facts(desc))
-        if op.kind == 'fill_constant' and EMPTY_TENSOR in _slot(desc.outputs, 'Out'):
+        if op.kind == 'fill_constant' and any(map(type_of_empty, _slot(desc.outputs, 'Out'))):
             op.facts = replace(op.facts, side_effect=True)  # stays before the releases that need it
         self._descs[op.id] = desc
         if op.kind in _MAY_BE_ADDED and self._import_added(op, desc, index):
@@ -426,8 +433,23 @@ def _is_move(desc: framework_pb2.OpDesc) -> bool:
 
 def is_release(desc: framework_pb2.OpDesc) -> bool:
     """Whether `desc` is what the emitter makes of a RELEASE op."""
-    empty = {'share_buffer': EMPTY_TENSOR, 'assign': EMPTY_ARRAY}
-    return desc.type in empty and set(_slot(desc.inputs, 'X')) == {empty[desc.type]}
+    read = set(_slot(desc.inputs, 'X'))
+    if desc.type == 'assign':
+        return read == {EMPTY_ARRAY}
+    return desc.type == 'share_buffer' and len(read) == 1 and all(map(type_of_empty, read))
+
+
+def empty_of_type(dtype: str) -> str:
+    """The name of the tensor without elements of this type."""
+    return EMPTY_TENSOR if dtype == FIRST_TYPE else f'{EMPTY_TENSOR}.{dtype}'
+
+
+def type_of_empty(name: str) -> str:
+    """The type of the tensor without elements of that name; nothing if it is none."""
+    first, _, dtype = name.partition(f'{EMPTY_TENSOR}.')
+    if name == EMPTY_TENSOR:
+        return FIRST_TYPE
+    return dtype if not first and dtype in _VarType.Type.keys() and dtype != FIRST_TYPE else ''
 
 
 def is_forget(desc: framework_pb2.OpDesc) -> bool:

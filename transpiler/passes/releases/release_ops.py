@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.analysis.in_place import hands_on
 from transpiler.analysis.lifetimes import Lifetimes
@@ -27,19 +27,38 @@ def write_releases(graph: Graph,
         guarded: what the next op reads becomes operands of the RELEASE: they order the two, so that an executor that starts
             ops as soon as they are ready does not allocate before it has let go.
     """
-    old_ops, region.ops = region.ops, []
     buffers = graph.buffers()
+    shaped = graph.shapes_read()
+    old_ops, region.ops = region.ops, []
     for at, op in enumerate([None, *old_ops], START):
         if op is not None:
             if shared.get(op):
                 operands, results = zip(*shared[op])
                 add_op(graph, region.id, SHARE, operands, results)
             region.ops.append(op)
-        for mortal in released.get(at, ()):
-            values = [each for v in mortal for each in buffers.get(v, (v,))]
+        for values in _by_type(graph, shaped, buffers, released.get(at, ())):
             following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
             guards = _guards(graph, following, values) if guarded else ()
             add_op(graph, region.id, RELEASE, guards, tuple(values))
+
+
+def _by_type(graph: Graph, shaped: FrozenSet[int], buffers: Mapping[int, Tuple[int, ...]],
+             released: Iterable[Sequence[int]]) -> Iterator[List[int]]:
+    """The values of each RELEASE op. It leaves all with one type: those whose shape somebody reads, and with it the type, have
+    that type already."""
+    for mortal in released:
+        values = [each for v in mortal for each in buffers.get(v, (v,))]
+        found: Dict[str, List[int]] = {}
+        for v in values:
+            if graph.values[v].storage in shaped:
+                found.setdefault(graph.values[v].dtype, []).append(v)
+        others = [v for v in values if graph.values[v].storage not in shaped]
+        if len(found) < 2:
+            yield values
+            continue
+        first, *rest = found.values()
+        yield [*first, *others]
+        yield from rest
 
 
 def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
