@@ -1,14 +1,15 @@
-"""The examples of docs/gallery run literally, and the page has them as they are, with what they print but for the figures."""
+"""The notebooks of docs/gallery run in a kernel, cell by cell, and give what is stored in them but for the figures."""
 from __future__ import annotations
 
 import importlib.util
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
+import nbformat
 import pytest
 
-from tests.newcomer import ROOT, python_in
+from tests.newcomer import ROOT
 
 
 def gallery() -> Any:
@@ -22,22 +23,32 @@ def gallery() -> Any:
 GALLERY = gallery()
 
 
+def printed(notebook: Any) -> List[str]:
+    """What each cell of code gives, as text."""
+    return [
+        ''.join(out.get('text') or out.data['text/plain']
+                for out in cell.outputs)
+        for cell in notebook.cells
+        if cell.cell_type == 'code'
+    ]
+
+
 def without_figures(text: str) -> str:
-    return re.sub(r'[0-9]+(\.[0-9]+)?', '#', text)
+    return re.sub(r'[0-9]+(\.[0-9]+)?(e-?[0-9]+)?', '#', text)
 
 
-def test_the_page_has_every_example_and_no_other() -> None:
-    sections = re.findall(r'^## (.*)$', GALLERY.PAGE.read_text(encoding='utf-8'), re.M)
-    assert sections == [path.stem.replace('_', ' ') for path in GALLERY.examples()
-                       ] and len(sections) >= 5
+@pytest.mark.parametrize('path', GALLERY.notebooks(), ids=lambda path: path.stem)
+def test_a_notebook_gives_what_is_stored_in_it(path: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv('PYTHONPATH', str(ROOT))  # kernels are processes of their own
+    stored = printed(nbformat.read(str(path), as_version=4))
+    given = printed(GALLERY.run(path, tmp_path))
+    assert list(map(without_figures, given)) == list(map(without_figures, stored))
+    assert ''.join(given) and 'False' not in ''.join(given).replace('recompute=False', '')
+    # which notebooks say where bytes differ
 
 
-@pytest.mark.parametrize('path', GALLERY.examples(), ids=lambda path: path.stem)
-def test_an_example_runs_as_it_stands_and_says_what_the_page_says(path: Path,
-                                                                  tmp_path: Path) -> None:
-    printed = python_in(tmp_path, str(path))
-    page = GALLERY.PAGE.read_text(encoding='utf-8')
-    assert 'False' not in printed.replace('recompute=False',
-                                          '')  # which examples say where bytes differ
-    assert path.read_text(encoding='utf-8') in page
-    assert without_figures(GALLERY.section(path, printed)) in without_figures(page)
+@pytest.mark.parametrize('page', ['docs/gallery.md', 'mkdocs.yml'])
+def test_a_page_names_every_notebook_and_no_other(page: str) -> None:
+    text = (ROOT / page).read_text(encoding='utf-8')
+    named = {*re.findall(r'gallery/(\w+)\.ipynb', text)}
+    assert named == {path.stem for path in GALLERY.notebooks()} and len(named) >= 6

@@ -1,41 +1,38 @@
-"""`python docs/gallery`: runs all examples, and writes what they are and what they print to docs/gallery.md."""
+"""`python docs/gallery`: runs all notebooks of the gallery, and writes into them what they print."""
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import List
+from typing import Any, List
+
+import nbformat
+from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / 'gallery.md'
-_HEAD = '''# Gallery
-
-Whole programs to copy: each runs as it stands, in some seconds, on 2.6.2. What is below each is what it printed; `python docs/gallery`
-runs them all and writes this page, and `tests/test_gallery.py` runs them on every change. Two workers of fleet's are in
-[demos/workers.py](../demos/workers.py), a translation model in [demos/machine_translation](../demos/machine_translation/README.md).
-'''
+_SECONDS = 300  # for one cell
 
 
-def examples() -> List[Path]:
+def notebooks() -> List[Path]:
     """All of them, by name."""
-    return sorted(path for path in HERE.glob('*.py') if path.name != '__main__.py')
+    return sorted(HERE.glob('*.ipynb'))
 
 
-def run(path: Path) -> str:
-    """What an example prints on stdout."""
-    return subprocess.run([sys.executable, str(path)],
-                          check=True,
-                          stdout=subprocess.PIPE,
-                          universal_newlines=True).stdout
-
-
-def section(path: Path, printed: str) -> str:
-    """An example as the page has it."""
-    source = path.read_text(encoding='utf-8')
-    title = source.split('"""')[1].strip()
-    return f'\n## {path.stem.replace("_", " ")}\n\n{title}\n\n```python\n{source}```\n\n```text\n{printed}```\n'
+def run(path: Path, folder: Path) -> Any:
+    """The notebook at `path` with what its cells give in a kernel of its own, in `folder`; raises nbclient's CellExecutionError."""
+    notebook = nbformat.read(str(path), as_version=4)
+    client = NotebookClient(notebook,
+                            timeout=_SECONDS,
+                            resources={'metadata': {
+                                'path': str(folder)
+                            }})
+    client.execute()
+    for cell in notebook.cells:
+        cell.metadata.pop('execution', None)  # when it ran
+        if cell.cell_type == 'code':  # Paddle's warnings differ from machine to machine
+            cell.outputs = [out for out in cell.outputs if out.get('name') != 'stderr']
+    notebook.metadata.language_info = {'name': 'python'}
+    return notebook
 
 
 if __name__ == '__main__':
-    PAGE.write_text(_HEAD + ''.join(section(path, run(path)) for path in examples()),
-                    encoding='utf-8')
+    for each in notebooks():
+        nbformat.write(run(each, HERE), str(each))
