@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 from tests.report.test_picture import chain, named
 from transpiler.report.html import page
 
-MOST_BYTES = 3 << 19  # of the page, script and all
+MOST_BYTES = 1_500_000  # of the page, script and all
 
 
 @pytest.fixture(scope='module')
@@ -275,4 +275,8 @@ def test_ten_thousand_operators_are_drawn(browser, tmp_path):
     assert browser.execute_script('return memory.sides.before.count') == len(
         report.picture_before.bars) == 10_000
     assert browser.execute_script('return memory.area("before").plotted.bars') > 500
+    assert browser.execute_script('return memory.sides.before.bytes') == report.picture_before.bytes
+    assert browser.execute_script('return memory.sides.after.sizes') == [
+        bar.bytes for bar in report.picture_after.bars
+    ]
     assert browser.get_log('browser') == []

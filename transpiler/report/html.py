@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import pkgutil
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -119,17 +120,25 @@ def _changes(each: Sequence[str]) -> Iterator[Tuple[int, str]]:
         before = text
 
 
+def _packed(column: Sequence[int]) -> List[Any]:
+    """By what each is more than the one before it; what comes several times on end as [number, times]."""
+    packed: List[Any] = []
+    differences = (now - before for now, before in zip(column, (0, *column)))
+    for more, run in groupby(differences):
+        times = sum(1 for _ in run)
+        packed += [more] * times if times < 3 else [[more, times]]
+    return packed
+
+
 def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers,
           callers: _Stacks) -> Dict[str, Any]:
     bars = picture.bars
     line_at = dict(enumerate(picture.lines)).get
-    return {
-        'bytes':
-            picture.bytes,
+    columns = {
+        'bytes': picture.bytes,
         'kinds': [kinds(kind) for kind in picture.kinds],
         'opLines': [texts(line) for line in picture.lines],
         'opCallers': [callers(stack[1:]) for stack in picture.stacks],
-        'scopes': [[step, texts(scope)] for step, scope in _changes(picture.scopes)],
         'names': [names(b.name) for b in bars],
         'storages': [names(b.storage) for b in bars],
         'first': [b.first for b in bars],
@@ -138,7 +147,13 @@ def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers,
         'counts': [b.count for b in bars],
         'owner': [b.memory for b in bars],
         'group': [GROUPS.index(b.group) for b in bars],
-        'makers': [b.made_at for b in bars],
+        'makers': [b.made_at for b in bars]
+    }
+    return {
+        'columns': {
+            name: _packed(column) for name, column in columns.items()
+        },
+        'scopes': [[step, texts(scope)] for step, scope in _changes(picture.scopes)],
         'lines': {
             str(i): texts(b.line) for i, b in enumerate(bars) if b.line != line_at(b.made_at)
         },

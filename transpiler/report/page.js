@@ -21,10 +21,22 @@ const memory = (() => {
     for (const name of [...GROUPS, "resting", "ink", "quiet", "line", "mark", "loop", "band"]) colours[name] = style.getPropertyValue("--" + name).trim();
   }
 
+  // Each is a number more than the one before it, or [number, times].
+  function unpacked(packed) {
+    const column = [];
+    let last = 0;
+    for (const run of packed) {
+      const [more, times] = Array.isArray(run) ? run : [run, 1];
+      for (let i = 0; i < times; i++) column.push(last += more);
+    }
+    return column;
+  }
+
   // One program: bars column by column, as they come from the report.
   class Side {
     constructor(key) {
       Object.assign(this, data.sides[key]);
+      for (const [name, packed] of Object.entries(this.columns)) this[name] = unpacked(packed);
       this.key = key;
       this.names = this.names.map(n => data.names[n]);
       this.madeAt = this.makers;
