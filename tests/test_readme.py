@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+import subprocess
 from dataclasses import dataclass
 from typing import List, Tuple
 
@@ -117,6 +119,32 @@ def test_a_block_runs_as_it_stands(at, tmp_path):
     path = tmp_path / 'copied.py'  # layers are translated from their source, so there has to be some
     path.write_text(BLOCKS[at].before + text + BLOCKS[at].after, encoding='utf-8')
     assert python_in(tmp_path, str(path)).count('trained ') == 2
+
+
+def test_layers_of_the_demo_train_as_the_readme_says(tmp_path):
+    assert '`python -m demos.layers`' in (ROOT / 'README.md').read_text(encoding='utf-8')
+    said = python_in(tmp_path, '-m', 'demos.layers')
+    assert 'Kept for backward by layer' in said and said.count('MiB above the parameters') >= 2
+
+
+def test_two_workers_train_by_the_commands_of_the_readme(tmp_path):
+    (tmp_path / 'demos').symlink_to(ROOT / 'demos')
+    section = (ROOT / 'README.md').read_text(encoding='utf-8').split('## Several workers')[1]
+    launch, look = re.search(r'```\n(python -m .*?)```', section, re.S).group(1).splitlines()
+    program, *arguments = launch.split()
+    assert program == 'python' and '--nproc_per_node 2' in launch
+    python_in(tmp_path, *arguments)
+    said = subprocess.run(shlex.split(look),
+                          cwd=str(tmp_path),
+                          check=True,
+                          stdout=subprocess.PIPE,
+                          universal_newlines=True).stdout.splitlines()
+    found = [
+        re.match(r'worker (\d): (.*) MiB above the parameters before, (.*) after, the same bytes',
+                 line).groups() for line in said
+    ]
+    assert [rank for rank, _, _ in found] == ['0', '1']
+    assert all(2 * float(after) < float(before) for _, before, after in found)
 
 
 def test_every_module_and_make_target_that_is_named_is_there():
