@@ -222,6 +222,56 @@ def test_settings_of_the_user_are_left(name, value, monkeypatch):
     assert set_by_the_user({'GLIBC_TUNABLES': 'glibc.cpu.x86_shstk=off'}) == []
 
 
+_NO_CACHES = 'glibc.malloc.tcache_count=0'
+
+
+def test_tunables_of_the_threads_caches_leave_the_heap_to_us(monkeypatch):
+    assert set_by_the_user({'GLIBC_TUNABLES': f'glibc.cpu.x86_shstk=off:{_NO_CACHES}'}) == []
+    assert set_by_the_user({'GLIBC_TUNABLES': f'{_NO_CACHES}:glibc.malloc.trim_threshold=1'
+                           }) == ['GLIBC_TUNABLES']
+    monkeypatch.setenv('GLIBC_TUNABLES', _NO_CACHES)
+    main, _, out, _ = _chain()
+    assert memory_optimize(main, fetch_list=[out]).heap.settings == dict(SETTINGS)
+
+
+_ALIGNED = '''
+import ctypes
+from transpiler.heap import SETTINGS, glibc_malloc
+
+class InUse(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        'arena', 'chunks', 'fast_chunks', 'maps', 'mapped', 'unused', 'fast', 'used', 'free', 'top')]
+
+glibc_malloc().set(SETTINGS)
+malloc = ctypes.CDLL(None)
+malloc.mallinfo2.restype = InUse
+for turn in range(4):  # 40 tensors at once, freed before those of the next turn
+    held = [ctypes.c_void_p() for _ in range(40)]
+    for each in held:
+        assert malloc.posix_memalign(ctypes.byref(each), 4096, SIZE) == 0
+    for each in held:
+        malloc.free(each)
+print(malloc.mallinfo2().chunks)
+'''
+
+
+def _free_chunks(tunables):
+    """Into how many pieces what is free falls once every aligned tensor of a megabyte has been freed."""
+    done = subprocess.run(
+        [sys.executable, '-c', _ALIGNED.replace('SIZE', str(2**20 + 48))],
+        env={
+            **os.environ, 'GLIBC_TUNABLES': tunables
+        },
+        check=True,
+        capture_output=True,
+        text=True)
+    return int(done.stdout)
+
+
+def test_slivers_in_the_caches_of_threads_are_what_keeps_holes_apart():
+    assert _free_chunks('glibc.malloc.tcache_count=7') > _free_chunks(_NO_CACHES) + 5
+
+
 _OTHER = '''
 #include <stddef.h>
 extern void *__libc_malloc(size_t);

@@ -32,6 +32,8 @@ SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 1, **_LATER_RUNS}
 
 _SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
                  'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
+# What a thread keeps of small chunks that were freed: mallopt does not set it, and it does not stand against what mallopt sets.
+_OF_THREADS = 'glibc.malloc.tcache_'
 # What a page costs that is used again after it has been given back: measured on a virtual machine, where it is most.
 _SECONDS_A_PAGE = 2e-6
 _MOST_SHARE = 0.015  # of the processor time, for giving back and for pages that come again
@@ -100,9 +102,12 @@ def _home(library: Any, name: str) -> Optional[int]:
 
 
 def set_by_the_user(environment: Mapping[str, str] = os.environ) -> List[str]:
-    """The variables of the environment that say how glibc's heap is to be."""
+    """The variables of the environment that say how glibc's heap is to be; tunables of the threads' caches (tcache) do not."""
     found = [name for name in _SET_BY_USERS if name in environment]
-    if 'glibc.malloc.' in environment.get('GLIBC_TUNABLES', ''):
+    tunables = [each.partition('=')[0] for each in environment.get('GLIBC_TUNABLES', '').split(':')]
+    if any(
+            each.startswith('glibc.malloc.') and not each.startswith(_OF_THREADS)
+            for each in tunables):
         found.append('GLIBC_TUNABLES')
     return found
 
