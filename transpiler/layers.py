@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from rich.table import Table
 
@@ -43,6 +43,8 @@ class ProgramReport:
         kept_by_layer: bytes of `kept_before` and `kept_after` by the path, in the layer that memory_optimize was given, of the
             layer that makes them: the innermost that is known from the parameters which are read before and after. '' is that
             layer itself, where inputs are counted, and all that is kept where no layer is known.
+        seconds_by_layer: of the report's extra time (`recompute.extra_seconds`, predicted), the seconds of each layer: those of its
+            operators that run again, told as above. What loops and branches inside run again is counted with ''.
         why_not: why it is untouched.
     """
 
@@ -52,6 +54,7 @@ class ProgramReport:
     kept_before: int = 0
     kept_after: int = 0
     kept_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
+    seconds_by_layer: Mapping[str, float] = field(default_factory=dict)
     why_not: str = ''
 
 
@@ -159,40 +162,62 @@ def _reported(function: str, traced: Traced, decision: Decision,
               layers: LayersAround) -> ProgramReport:
     plan = decision.plan
     why_not = '' if decision.written is not None else decision.report.note
+    made = layers_of_ops(plan.original, *layers)
     return ProgramReport(function,
                          traced,
                          decision.report,
                          kept_before=sum(kept_bytes(plan.original, plan.before).values()),
                          kept_after=sum(kept_bytes(plan.graph, plan.after).values()),
-                         kept_by_layer=_kept_by_layer(plan, layers),
+                         kept_by_layer=_kept_by_layer(plan, made, layers[1][-1]),
+                         seconds_by_layer=_seconds_by_layer(plan, made, layers[1][-1]),
                          why_not=why_not)
 
 
-def _kept_by_layer(plan: Plan, layers: LayersAround) -> Dict[str, Tuple[int, int]]:
+def _kept_by_layer(plan: Plan, made: Mapping[int, str],
+                   otherwise: str) -> Dict[str, Tuple[int, int]]:
     """Before and after, of all that keep anything, most first."""
-    holders, around = layers
-    made = layers_of_ops(plan.original, holders, around)
-    before = kept_by_layer(plan.original, plan.before, made, around[-1])
-    after = kept_by_layer(plan.graph, plan.after, made, around[-1])
+    before = kept_by_layer(plan.original, plan.before, made, otherwise)
+    after = kept_by_layer(plan.graph, plan.after, made, otherwise)
     found = {name: (before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
     return dict(sorted(found.items(), key=lambda each: (-max(each[1]), each[0])))
+
+
+def _seconds_by_layer(plan: Plan, made: Mapping[int, str], otherwise: str) -> Dict[str, float]:
+    """Extra seconds of all that run again, most first."""
+    found = {otherwise: plan.extra_seconds} if plan.extra_seconds else {}
+    again = plan.recomputed.by_origin if plan.recomputed else {}
+    for origin, seconds in again.items():
+        layer = otherwise if origin is None else made.get(origin, otherwise)
+        found[layer] = found.get(layer, 0.0) + seconds
+    return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _layers_table(made: ProgramReport) -> Table:
     """The layers that keep most; the others in one row."""
     traced = made.traced
     table = plain_table(
-        f'Kept for backward by layer: {made.function} ({traced.mode}, {traced.inputs})')
-    for column in ('layer', 'before', 'after'):
+        f'Kept for backward, and more time, by layer: {made.function} ({traced.mode}, {traced.inputs})'
+    )
+    for column in ('layer', 'before', 'after', 'more time'):
         table.add_column(column, justify='left' if column == 'layer' else 'right')
-    rows = list(made.kept_by_layer.items())
-    others = [kept for _, kept in rows[_MOST_ROWS:]]
+    rows = list({**dict.fromkeys(made.seconds_by_layer, (0, 0)), **made.kept_by_layer}.items())
+    rows.sort(key=lambda row: (-max(row[1]), row[0]))
+    others = rows[_MOST_ROWS:]
     for path, (before, after) in rows[:_MOST_ROWS]:
-        add_row(table, path or f'{made.function} itself', human(before), human(after))
+        add_row(table, path or f'{made.function} itself', human(before), human(after),
+                _share(made, [path]))
     if others:
-        before, after = map(sum, zip(*others))
-        add_row(table, f'{len(others)} more', human(before), human(after))
+        before, after = map(sum, zip(*(kept for _, kept in others)))
+        add_row(table, f'{len(others)} more', human(before), human(after),
+                _share(made, dict(others)))
     return table
+
+
+def _share(made: ProgramReport, paths: Iterable[str]) -> str:
+    """Of a step, what `paths` add to it."""
+    step = made.report.recompute.step_seconds if made.report and made.report.recompute else 0.0
+    spent = sum(made.seconds_by_layer.get(path, 0.0) for path in paths)
+    return f'{spent / step if step else 0.0:.1%}'
 
 
 def _figures(made: ProgramReport) -> List[str]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+import math
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
@@ -170,8 +171,14 @@ def test_what_is_kept_is_told_by_layer(full_graph: bool) -> None:
     for block in range(4):
         before = [program.kept_by_layer[f'blocks.{block}{inner}'][0] for inner in ('.up', '')]
         assert before == [hidden, hidden]  # what gelu reads, and what it makes
+    assert program.report.recompute.extra_seconds > 0.0
+    assert math.isclose(sum(program.seconds_by_layer.values()),
+                        program.report.recompute.extra_seconds)
+    again = {name for name, (kept, left) in program.kept_by_layer.items() if left < kept}
+    assert again == program.seconds_by_layer.keys()  # what keeps less is what runs again
     text = str(report)
-    assert 'blocks.3.up' in text and f'{len(program.kept_by_layer) - 10} more' in text
+    rows = program.kept_by_layer.keys() | program.seconds_by_layer.keys()
+    assert 'blocks.3.up' in text and f'{len(rows) - 10} more' in text
 
 
 def test_names_of_layers_start_at_the_one_that_was_given() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
@@ -133,7 +133,7 @@ class Fitter:
         after = Timeline(graph, self._context.runtime, self._context.dims)
         done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
                           least_seconds(problem, chosen.peak),
-                          tuple((c.peak, c.seconds) for c in self._candidates))
+                          tuple((c.peak, c.seconds) for c in self._candidates), _by_origin(chosen))
         saved = base.after.peak_bytes - after.peak_bytes
         return replace(base,
                        graph=graph,
@@ -141,6 +141,17 @@ class Fitter:
                        left_alone=self._finished.left_alone,
                        savings=base.savings + [('recompute', saved)],
                        recomputed=done)
+
+
+def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
+    """Seconds of the clones, by the op that was read which each is one of."""
+    ops, problem = chosen.base.graph.ops, chosen.rung.problem
+    found: Dict[Optional[int], float] = {}
+    for step in chosen.rung.plan.steps:
+        if step.clone:
+            origin = ops[problem.ops[step.op]].origin
+            found[origin] = found.get(origin, 0.0) + problem.seconds[step.op]
+    return found
 
 
 def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:

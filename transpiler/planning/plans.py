@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Dict, FrozenSet, List, Optional, Tuple, Union
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
@@ -21,13 +21,15 @@ class Recomputed:
     """What recomputing in the main block costs. Times are seconds, by the cost model.
 
     `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`: no plan
-    for the peak that was chosen takes less extra time, in the order that the program has.
+    for the peak that was chosen takes less extra time, in the order that the program has. `by_origin`: the parts of `seconds`,
+    by the op of the program as it was read that runs again; None for those of ops that it did not have.
     """
 
     clones: int
     seconds: float
     bound_seconds: float
     curve: Tuple[Tuple[int, float], ...]
+    by_origin: Mapping[Optional[int], float] = field(default_factory=dict)
 
 
 @dataclass
