@@ -10,6 +10,7 @@ from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
 from transpiler.passes.remat.evict import Eviction, evict
 from transpiler.passes.remat.exact_remat import cheapest, is_small
+from transpiler.passes.remat.holding import by_stages
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
@@ -19,6 +20,7 @@ from transpiler.passes.remat.turns import Turns
 _LEAST = 0.04
 _WORK = 80_000  # ops simulated; a second takes about 50,000
 _FEWEST, _MOST = 6, 160  # limits
+_STAGED = 6_000  # ops of plans by dynamic programming
 DISTANCE_POWERS = (1.0, 0.0)
 # A bisection of the limit, and how much too long a plan may take before what it need not compute is taken out.
 _HALVINGS = 6
@@ -51,7 +53,17 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     series = series[:max(1, limits // _FEWEST)]
     for variant, power in series:
         found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
+    found.extend(_staged(problem, found[0].peak, min(rung.peak for rung in found)))
     return [_restored(rung.problem, rung.plan) for rung in front(found)]
+
+
+def _staged(problem: RematProblem, peak: int, lowest: int) -> Iterator[Rung]:
+    """Rungs by dynamic programming, for chains; none below `lowest`, where the last few bytes take as long as all the others:
+    without a budget they would be paid for, too."""
+    for plan in by_stages(problem, peak, _STAGED // max(1, len(problem)), lowest):
+        rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
+        if rung.peak >= lowest:
+            yield rung
 
 
 def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
