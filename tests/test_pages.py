@@ -1,0 +1,80 @@
+"""The pages of docs/: examples print what stands under them, figures are what the code says, links lead somewhere."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+import pytest
+
+from benchmarks.programs import Options, build
+from tests.newcomer import ROOT, python_in
+from transpiler import memory_optimize
+
+HOW_IT_WORKS = ROOT / 'docs' / 'how-it-works.md'
+PAGES = sorted([*ROOT.glob('README*.md'), *(ROOT / 'docs').glob('*.md')])
+RETAINING_LOOPS = ('loop', 'gru_loop', 'attention_loop', 'cond_in_loop')
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding='utf-8')
+
+
+def prose(page: Path) -> str:
+    """Without the blocks of code."""
+    return re.sub(r'^```.*?^```$', '', read(page), flags=re.S | re.M)
+
+
+def examples(page: Path) -> List[Tuple[str, str]]:
+    """Each block of Python with the block of text behind it: what it prints."""
+    return re.findall(r'^```python\n(.*?)^```\n\n```text\n(.*?)^```', read(page), re.S | re.M)
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub and MkDocs make of an English heading."""
+    return re.sub(r'[^\w\- ]', '', heading.strip().lower()).replace(' ', '-')
+
+
+def anchors(page: Path) -> List[str]:
+    headings = re.findall(r'^#+ (.*)$', prose(page), re.M)
+    return [slug(h) for h in headings] + re.findall(r'<a id="([^"]+)"></a>', prose(page))
+
+
+def links(page: Path) -> List[str]:
+    """Those that lead to files of the repository, with their anchors."""
+    return [
+        link for link in re.findall(r'\]\(([^)\s]+)\)', prose(page))
+        if not link.startswith(('https:', 'http:'))
+    ]
+
+
+def test_how_it_works_prints_what_stands_under_its_examples(tmp_path):
+    found = examples(HOW_IT_WORKS)
+    assert len(found) == read(HOW_IT_WORKS).count('```python') == 5
+    path = tmp_path / 'session.py'
+    path.write_text('\nprint("next")\n'.join(code for code, _ in found), encoding='utf-8')
+    assert python_in(tmp_path, str(path)) == 'next\n'.join(printed for _, printed in found)
+
+
+@pytest.mark.parametrize('program', RETAINING_LOOPS)
+def test_a_bound_of_how_it_works_is_the_plans(program):
+    row, = re.findall(rf'^\| `{program}` \|.*\| ([0-9.]+) \|$', read(HOW_IT_WORKS), re.M)
+    case = build(program, Options())
+    report = memory_optimize(case.main,
+                             fetch_list=list(case.fetch),
+                             batch_size=case.batch_size,
+                             trip_count=case.trip_count,
+                             runtime='retaining')
+    assert row == f'{report.lower_bound_bytes / 2**20:.1f}'
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_something(page):
+    known: Dict[Path, List[str]] = {}
+    for link in links(page):
+        file, _, anchor = link.partition('#')
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        if anchor:
+            known.setdefault(target, anchors(target))
+            assert anchor in known[target], link
