@@ -47,7 +47,7 @@ def test_a_notebook_gives_what_is_stored_in_it(path: Path, tmp_path: Path, monke
     # which notebooks say where bytes differ
 
 
-@pytest.mark.parametrize('page', ['docs/gallery.md', 'mkdocs.yml'])
+@pytest.mark.parametrize('page', ['docs/gallery.md', 'docs/gallery.zh.md', 'mkdocs.yml'])
 def test_a_page_names_every_notebook_and_no_other(page: str) -> None:
     text = (ROOT / page).read_text(encoding='utf-8')
     named = {*re.findall(r'gallery/(\w+)\.ipynb', text)}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Dict, List, Tuple
 
@@ -78,3 +79,52 @@ def test_every_link_of_a_page_leads_to_something(page):
         if anchor:
             known.setdefault(target, anchors(target))
             assert anchor in known[target], link
+
+
+def blocks(page: Path) -> List[str]:
+    return re.findall(r'^```.*?^```$', read(page), re.S | re.M)
+
+
+def figures(text: str) -> List[str]:
+    return sorted(re.findall(r'[+-]?\d[\d,.]*\d|[+-]?\d', text))
+
+
+def tables(page: Path) -> List[List[List[str]]]:
+    """The figures of each row of each table."""
+    found = re.findall(r'^(?:\|.*\n)+', prose(page), re.M)
+    return [[figures(row) for row in table.splitlines()] for table in found]
+
+
+def told(page: Path) -> List[List[str]]:
+    """The figures of each section, those of its tables aside."""
+    lines = re.sub(r'^\|.*$|<a id=.*></a>', '', prose(page), flags=re.M)
+    return [figures(section) for section in re.split(r'^#+ ', lines, flags=re.M)]
+
+
+def sections(page: Path) -> List[str]:
+    """The level of each heading."""
+    return re.findall(r'^#+', prose(page), re.M)
+
+
+def in_chinese(page: Path, link: str) -> str:
+    """Where `link` of `page` leads to in its translation: to the other language, or to the Chinese page if there is one."""
+    if (page.parent / link).name == page.with_suffix('.zh.md').name:
+        return page.name
+    file, hash_, anchor = link.partition('#')
+    translated = (page.parent / file).resolve() in ENGLISH
+    return (str(Path(file).with_suffix('.zh.md')) if translated else file) + hash_ + anchor
+
+
+ENGLISH = [page for page in PAGES if not page.name.endswith('.zh.md') and page.name != 'api.md']
+
+
+@pytest.mark.parametrize('page', ENGLISH, ids=lambda page: page.name)
+def test_a_chinese_page_says_as_much(page):
+    chinese = page.with_suffix('.zh.md')
+    assert sections(chinese) == sections(page)
+    assert blocks(chinese) == blocks(page)
+    assert tables(chinese) == tables(page)
+    assert told(chinese) == told(page)
+    assert Counter(in_chinese(page, link) for link in links(page)) - Counter(
+        links(chinese)) == Counter()
+    assert f']({chinese.name})' in read(page) and f']({page.name})' in read(chinese)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.newcomer import ROOT, python_in
 
-PAGES = ('README.md', 'README.zh.md', 'docs/start.zh.md')
+# Blocks of the Chinese README are those of the English one: tests/test_pages.py.
+PAGES = ('README.md', 'docs/start.zh.md')
 PATH_TO_SERVING = ('README.md', 'From training to serving')
 
 
@@ -87,7 +88,6 @@ BLOCKS = {
     ('README.md', 'Ten lines'): Block('', TRAINS),
     ('README.md', 'Layers'): LAYERS,
     ('README.md', 'Several workers'): WORKERS,
-    ('README.zh.md', '十行代码'): Block('', TRAINS),
     ('docs/start.zh.md', '静态图训练'): Block('', MEASURED),
 }
 
@@ -109,9 +109,7 @@ def test_every_block_is_run_by_a_test_and_none_is_gone():
     assert sorted(run) == sorted(BLOCKS) and PATH_TO_SERVING in there
 
 
-@pytest.mark.parametrize('at',
-                         BLOCKS,
-                         ids=['ten_lines', 'layers', 'workers', 'chinese', 'chinese_start'])
+@pytest.mark.parametrize('at', BLOCKS, ids=['ten_lines', 'layers', 'workers', 'chinese_start'])
 def test_a_block_runs_as_it_stands(at, tmp_path):
     file, title = at
     text, = (text for section, text in blocks(file) if section == title)
