@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 # integration, others take what setup.cfg allows. LOCK= leaves it out, `make lock` writes it anew.
 LOCK = $(wildcard .ci/lock/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt)
 
+# What the tests of Paddle 3 say while those of 2.6.2 run.
+OUTPUT3 := .venv3.txt
+
 # Versions of Paddle 3 that `make test-all` tests besides the one of the extra `cpu3`.
 OLDER_PADDLE3 := 3.0.0 3.2.2
 OLDER =
@@ -17,7 +20,7 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install lock release docs demo test test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+.PHONY: install lock release docs demo test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
@@ -48,21 +51,38 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
 
+# Paddle orders the inputs of a loop by the hash of their names: a fixed seed builds the same programs each time. Set here and not in
+# front of a command, which would be a shell's child then, and outlive it when make is ended.
+test-paddle2 test-paddle3 test-paddle3-older test-more test-core: export PYTHONHASHSEED := 0
+test-paddle2 test-paddle3 test-paddle3-older test-more test-core: export OMP_NUM_THREADS := 1
+test-more: export MORE_PROGRAMS := 13
+
+# Both halves, side by side. What Paddle 3's says goes to a file, shown once the first one is through; what ends this ends both.
 test: $(VENV)/.installed
-	# Paddle orders the inputs of a loop by the hash of their names: a fixed seed builds the same programs each time.
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-	$(MAKE) test-paddle3
+	$(MAKE) install VENV=.venv3 EXTRAS=cpu3,core
+	@$(MAKE) test-paddle3 > $(OUTPUT3) 2>&1 & paddle3=$$!; \
+	$(MAKE) test-paddle2 & paddle2=$$!; \
+	trap 'kill $$paddle2 $$paddle3; wait; exit 130' HUP INT TERM; \
+	wait $$paddle2; failed2=$$?; \
+	echo 'Paddle 3 ($(OUTPUT3)):'; \
+	wait $$paddle3; failed3=$$?; \
+	cat $(OUTPUT3); \
+	echo "Paddle 2.6.2's half ended with $$failed2, Paddle 3's with $$failed3."; \
+	test $$failed2$$failed3 = 00
+
+test-paddle2: $(VENV)/.installed
+	$(BIN)/python -m pytest
 
 # Many more generated programs than `make test` runs: some hours.
 test-more: $(VENV)/.installed
-	MORE_PROGRAMS=13 PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_generated.py
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/python -m tests.wild --seeds 300..3300 --jobs 2
+	$(BIN)/python -m pytest tests/test_generated.py
+	$(BIN)/python -m tests.wild --seeds 300..3300 --jobs 2
 
 # The back end of Paddle 3, in an environment of its own.
 test-paddle3:
 	$(MAKE) install VENV=.venv3 EXTRAS=cpu3,core
-	# One process: Paddle 3's collector, a thread that nothing there releases for, finds the other core free.
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv3/bin/python -m pytest -n 1 tests/backends/paddle3 tests/backends/test_base.py
+	# One process, for the other half has two beside it.
+	.venv3/bin/python -m pytest -n 1 tests/backends/paddle3 tests/backends/test_base.py
 
 # `make test`, and the back end of Paddle 3 on the oldest and another version that it is for, each in an environment of its own.
 test-all: test
@@ -71,16 +91,16 @@ test-all: test
 test-paddle3-older:
 	$(MAKE) install VENV=.venv$(OLDER) EXTRAS=core
 	.venv$(OLDER)/bin/python -m pip install --quiet setuptools paddlepaddle==$(OLDER)
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv$(OLDER)/bin/python -m pytest -n 1 tests/backends/paddle3
+	.venv$(OLDER)/bin/python -m pytest -n 1 tests/backends/paddle3
 
 # In an environment without Paddle: the graph, its passes and plans, the verifier and the solvers; what needs a program is skipped.
 test-core:
 	$(MAKE) install VENV=.venv-core EXTRAS=core
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-core/bin/python -m pytest $(CORE)
+	.venv-core/bin/python -m pytest $(CORE)
 
 # The same suite on paddlepaddle-gpu, in an environment of its own.
 test-gpu-build:
-	$(MAKE) test VENV=.venv-gpu BUILD=gpu
+	$(MAKE) test-paddle2 VENV=.venv-gpu BUILD=gpu
 
 # What is installed for the tests of both Paddles, for LOCK. First `make clean`, and `make test LOCK=`.
 lock:
@@ -91,4 +111,4 @@ format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf dist site .venv-release .venv .venv3 $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info
+	rm -rf dist site .venv-release .venv .venv3 $(OUTPUT3) $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info
