@@ -1,6 +1,7 @@
 """What prepares a gradient for its update runs with the update: weight decay and clipping hold no gradients up."""
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
@@ -16,12 +17,15 @@ from tests.harness import WITHOUT_INPLACE, Case, Mode, check, least_peak, new_pr
 from tests.orders import problem_of, straight_graph
 from tests.scenarios.common import data, floats, integers, random_feed
 from transpiler import memory_optimize
+from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import Graph
 from transpiler.passes.orders.heuristics import update_chains, updates_early
 
 WIDTH, DEPTH, ROWS = 1536, 2, 4
 TERM = 4 * WIDTH * WIDTH  # bytes of what one weight's decay makes
 BESIDE = 4 * ROWS * WIDTH + 4 * WIDTH // 16  # an activation, and the numbers of a part's rows
+# Terms are made in parts where Paddle's own CPU kernels are sure to make them. In other builds one is whole at a time.
+IN_PARTS = has_cpu_kernels_alone()
 ORDERED = Mode(order='sequential')
 
 
@@ -104,9 +108,11 @@ def resnet18(weight_decay: Any = 1e-4) -> Case:
 
 @pytest.mark.parametrize('name', UPDATES)
 def test_a_chain_needs_no_more_than_the_bare_update_and_gives_the_same_bytes(name: str) -> None:
-    """But for a sixteenth of the term and what goes with it, and that Paddle's kernel clips by the norm into a tensor of its own."""
+    """But for a sixteenth of the term and what goes with it (the term where it is not made in parts), and that Paddle's kernel clips
+    by the norm into a tensor of its own."""
     bare = net(name, chained=False)
-    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after + TERM // 16 + BESIDE
+    limit = memory_optimize(bare.main, fetch_list=bare.fetch).peak_bytes_after
+    limit += TERM // 16 + BESIDE if IN_PARTS else TERM
     report = check(lambda: net(name), modes=WITHOUT_INPLACE, steps=2)
     assert report.peak_bytes_before > DEPTH * TERM
     assert report.peak_bytes_after <= limit + ('by norm' in name) * TERM
@@ -124,10 +130,12 @@ def resnet18_l1() -> Case:
 @pytest.mark.parametrize('decayed', (resnet18, resnet18_l1))
 def test_resnet18_with_weight_decay_needs_no_more_than_the_bare_one(decayed: Callable[[], Case],
                                                                     recompute: Any) -> None:
+    """But for the largest weight's term, where it is not made in parts."""
+    cases = resnet18_bare(), decayed()
+    largest = max(4 * math.prod(weight.shape) for weight in cases[1].main.all_parameters())
     limit, peak = (memory_optimize(case.main, fetch_list=case.fetch,
-                                   recompute=recompute).peak_bytes_after
-                   for case in (resnet18_bare(), decayed()))
-    assert peak <= limit * 1.05
+                                   recompute=recompute).peak_bytes_after for case in cases)
+    assert peak <= limit * 1.05 + (0 if IN_PARTS else largest)
 
 
 def test_resnet18_with_weight_decay_peaks_as_predicted() -> None:

@@ -70,10 +70,11 @@ def test_ten_runs_keep_the_planned_peak_where_the_plain_program_hoists() -> None
 
 
 def test_orders_hold_in_loops() -> None:
+    """One value at a time; of the plain program's there are two at the least."""
     here = f'{__name__}:loop_of_branches'
     plain = measure_peak(here, optimise=False, steps=4)
     held = measure_peak(here, optimise=True, steps=4)
-    assert held.above_resting() <= 25 * MB < plain.above_resting()
+    assert held.above_resting() <= 9 * MB < plain.above_resting()
 
 
 @pytest.mark.parametrize('optimizer', ('SGD', 'Momentum', 'Adam'))

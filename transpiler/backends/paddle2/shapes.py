@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle.base import core
@@ -448,6 +449,7 @@ class _Inference:
             self._tensors.set(key, self._shapes[key])
         failed = False
         try:
+            _check_lists(step)
             step.op.infer_shape(block)
         except Exception:  # the op rejects the probe: what was declared is all that is known
             failed = True
@@ -485,6 +487,20 @@ class _Inference:
         seen = self.largest[key]
         if -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
             self.largest[key] = shape
+
+
+# By kind: the attribute of which shape inference reads an entry for each result of a slot, whether it is there or not: where it is
+# not, Paddle crashes. (This kind is in paddlepaddle-gpu alone.)
+_LISTED = MappingProxyType({'fusion_group': ('outs_dtype', 'Outs')})
+
+
+def _check_lists(step: _Step) -> None:
+    """Raises ValueError where Paddle would crash."""
+    if step.kind in _LISTED:
+        attribute, slot = _LISTED[step.kind]
+        if not step.op.has_attr(attribute) or len(step.op.attr(attribute)) < len(
+                step.op.output(slot)):
+            raise ValueError(f'{attribute} has no entry for each of {slot}')
 
 
 _SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
