@@ -196,8 +196,7 @@ def _layers_table(made: ProgramReport) -> Table:
     """The layers that keep most; the others in one row."""
     traced = made.traced
     table = plain_table(
-        f'Kept for backward, and more time, by layer: {made.function} ({traced.mode}, {traced.inputs})'
-    )
+        f'Kept for backward by layer: {made.function} ({traced.mode}, {traced.inputs})')
     for column in ('layer', 'before', 'after', 'more time'):
         table.add_column(column, justify='left' if column == 'layer' else 'right')
     rows = list({**dict.fromkeys(made.seconds_by_layer, (0, 0)), **made.kept_by_layer}.items())
