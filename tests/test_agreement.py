@@ -7,8 +7,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from transpiler import InvalidArgumentError, arguments, memory_optimize
-from transpiler.agreement import agreed, stopped
+from transpiler import InvalidArgumentError, MemoryBudgetError, arguments, memory_optimize
+from transpiler.agreement import OtherStoppedError, agreed, gone_through, stopped, telling
 from transpiler.analysis.cost import CostModel
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.planning import PlanOptions
@@ -24,6 +24,8 @@ class Round:
 
     def tell(self, text: str) -> None:
         self.said[self.rank] = text
+
+    leave = tell
 
     def heard(self) -> List[str]:
         return [self.said[rank] for rank in range(self.count)]
@@ -72,6 +74,18 @@ def test_who_stops_is_named_with_the_reason() -> None:
     stopped(InvalidArgumentError("level is 0 or 1, not 7"), other)
     with pytest.raises(InvalidArgumentError, match="worker 0 of 2 stopped: level is 0 or 1"):
         heard_by_1(other.said[0], Request())
+
+
+def test_none_goes_on_where_one_has_found_no_plan() -> None:
+    said: Dict[int, str] = {1: "{}"}
+    with pytest.raises(MemoryBudgetError):
+        with telling(Round(0, said), stays=True):
+            raise MemoryBudgetError("no plan stays below 3 bytes", 9)
+    with pytest.raises(OtherStoppedError, match="worker 0 of 2 stopped: no plan stays below 3"):
+        with telling(Round(1, said)):
+            gone_through(Round(1, said))
+    assert json.loads(said[1]) == {}  # who stopped was the other
+    gone_through(Round(0, {1: "{}"}))  # all have theirs
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,24 @@ that computes more again."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, replace
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 from transpiler import arguments
 from transpiler.analysis.cost import CostModel
-from transpiler.errors import InvalidArgumentError, TranspilerError
+from transpiler.errors import InvalidArgumentError
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
 
 # What of the options decides what a plan may do; the rest says how fast the machine is, and what it is asked.
 _OPTIONS = ('level', 'skip_grads', 'recompute', 'max_overhead', 'parallel', 'segments')
 _FAILED = 'failed'
+
+
+class OtherStoppedError(InvalidArgumentError):
+    """Another worker has told all that it goes no further."""
 
 
 class Round(Protocol):
@@ -25,6 +30,9 @@ class Round(Protocol):
     count: int
 
     def tell(self, text: str) -> None:
+        ...
+
+    def leave(self, text: str) -> None:
         ...
 
     def heard(self) -> List[str]:
@@ -42,7 +50,7 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
         others: a round that all of them take part in.
 
     Raises:
-        InvalidArgumentError: another worker was called with something wrong.
+        OtherStoppedError: another worker was called with something wrong.
     """
     budget = arguments.byte_count('budget', request.budget)
     own = {
@@ -55,11 +63,7 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
         },
     }
     others.tell(json.dumps(own))
-    said: List[Dict[str, Any]] = [json.loads(text) for text in others.heard()]
-    for rank, each in enumerate(said):
-        if _FAILED in each:
-            raise InvalidArgumentError(
-                f'shared=True: worker {rank} of {others.count} stopped: {each[_FAILED]}')
+    said = _said(others)
     first = said[0]
     budgets = [each['budget'] for each in said if each['budget'] is not None]
     shared = replace(request,
@@ -71,9 +75,48 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
     return shared, replace(options, **first['options'])
 
 
-def stopped(error: TranspilerError, others: Round) -> None:
+def stopped(error: Exception, others: Round) -> None:
     """Tells the other workers not to wait for this one."""
-    others.tell(json.dumps({_FAILED: str(error)}))
+    others.leave(json.dumps({_FAILED: str(error)}))
+
+
+@contextlib.contextmanager
+def telling(others: Optional[Round], stays: bool = False) -> Iterator[None]:
+    """The other workers would wait for one that stops in here.
+
+    Args:
+        stays: until all have heard of it; worker 0, with whose process the store ends, could be gone before.
+    """
+    try:
+        yield
+    except OtherStoppedError:
+        raise  # all have heard of that one
+    except Exception as error:
+        if others is not None:
+            stopped(error, others)
+            if stays:
+                others.heard()
+        raise
+
+
+def gone_through(others: Round) -> None:
+    """Waits, when this worker has its plan, until all have theirs: one that trained alone would wait in its first collective.
+
+    Raises:
+        OtherStoppedError: one has found none, as for a budget that its runtime cannot keep.
+    """
+    others.tell(json.dumps({}))
+    _said(others)
+
+
+def _said(others: Round) -> List[Dict[str, Any]]:
+    """What all have told; raises OtherStoppedError where one has stopped."""
+    said: List[Dict[str, Any]] = [json.loads(text) for text in others.heard()]
+    for rank, each in enumerate(said):
+        if _FAILED in each:
+            raise OtherStoppedError(
+                f'shared=True: worker {rank} of {others.count} stopped: {each[_FAILED]}')
+    return said
 
 
 def _pairs(hints: Any) -> Any:

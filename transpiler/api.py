@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from transpiler import arguments
-from transpiler.agreement import Round, agreed, stopped
+from transpiler.agreement import Round, agreed, gone_through, telling
 from transpiler.backends.installed import is_layer, live_programs, workers
-from transpiler.errors import InvalidArgumentError, TranspilerError
+from transpiler.errors import InvalidArgumentError
 from transpiler.heap import SETTINGS, give_back, kept_small
 from transpiler.flow import OPTIMIZING, RELEASING, Decision, rewrite
 from transpiler.layers import LayerReport, optimize_layer
@@ -75,7 +74,8 @@ def memory_optimize(
             Only what is fetched, fed or persistable can be asked for by name then.
         shared: all workers of the job (`paddle.distributed.launch`) make this call, equally often: over Paddle's store they agree on
             worker 0's hints, options and cost model, and on the smallest budget. Then equal programs get equal plans; names and
-            the runtime stay each worker's own, and programs that differ are planned each by itself.
+            the runtime stay each worker's own, and programs that differ are planned each by itself. If one finds no plan (a budget that its
+            runtime cannot keep), all raise, and no program is changed.
         verify_runs: before anything is changed, the program as it is and the rewritten one run so many times, each in a fresh process on
             the CPU, from the parameters that the scope has (where it has none, from what the default startup program makes), with the
             same random numbers. `report.measured` says what both needed. 0 runs nothing.
@@ -93,7 +93,7 @@ def memory_optimize(
             to give other bytes. The program is unchanged then.
     """
     others = workers() if arguments.check_flag('shared', shared) else None
-    with _telling(others):
+    with telling(others):
         arguments.check_flag('print_log', print_log)
         wanted = arguments.check_flag('heap', heap)
         options = PlanOptions(arguments.check_level(level),
@@ -116,24 +116,16 @@ def memory_optimize(
         request = request.in_names(backend, input_program).checked()
     if others is not None:
         request, options = agreed(request, options, backend.cost, others)
+        others = workers()  # for what they say when they have their plans
     tried = [partial(_measure, backend, input_program, trial, options, wanted)] if trial else []
-    report = rewrite(backend, input_program, request, options, OPTIMIZING, *tried).report
+    tried += [lambda _: gone_through(others)] if others is not None else []
+    with telling(others, stays=True):
+        report = rewrite(backend, input_program, request, options, OPTIMIZING, *tried).report
     report.heap = _keep_heap(backend, input_program, report, wanted)
     give_back()
     if print_log:
         print(report)
     return report
-
-
-@contextlib.contextmanager
-def _telling(others: Optional[Round]) -> Iterator[None]:
-    """The other workers would wait for one that stops here."""
-    try:
-        yield
-    except TranspilerError as error:
-        if others is not None:
-            stopped(error, others)
-        raise
 
 
 def _check_alone(others: Optional[Round]) -> None:

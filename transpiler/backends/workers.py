@@ -25,6 +25,11 @@ class Workers:
         """Says `text`, which is ASCII, to all; waits for nobody."""
         self._store.set(self._key(self.rank), text)
 
+    def leave(self, text: str) -> None:
+        """Says `text` as the last thing in this round, and waits for nobody: nobody waits until this one has heard the others."""
+        self.tell(text)
+        self._store.set(self._key(self.rank, _HEARD), _HEARD)
+
     def heard(self) -> List[str]:
         """What each of them has said, by rank; waits for those that have not yet. Worker 0, in whose process the store is, waits
         until all others have heard it, too: the store ends with the process.
