@@ -10,3 +10,10 @@ needs_cpu_build = pytest.mark.skipif(
     not has_cpu_kernels_alone(),
     reason='this build of Paddle has kernels for other devices too: what only its CPU kernels do '
     'is not relied on')
+
+# For scripts that Paddle makes float16 programs of where the build has kernels for that on any device.
+needs_float32_from_amp = pytest.mark.skipif(
+    not has_cpu_kernels_alone(),
+    reason=
+    "this build of Paddle puts float16 into programs under static.amp.decorate, for which its CPU part has no kernels: the "
+    'untouched program does not run on a CPU')

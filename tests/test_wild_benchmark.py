@@ -15,6 +15,7 @@ from benchmarks.wild.figures import Outcome, Phase, Row
 from benchmarks.wild.processes import Processes, ScriptError
 from benchmarks.wild.registry import builders
 from benchmarks.wild.table import HEADS, cells, markdown
+from tests.builds import needs_float32_from_amp
 
 PHASE = Phase(ordered=1000, first=1000, later=900, predicted=1000, changed=True)
 OUTCOME = Outcome((PHASE,), 5000, (('a',), ('b',)), ('c', 'c'), True)
@@ -41,9 +42,10 @@ def processes() -> Processes:
     return Processes({'PYTHONHASHSEED': '0', **Spec('').environment()})
 
 
-@pytest.mark.parametrize('group, name', [('updates', 'gan'), ('updates', 'save and load'),
-                                         ('layers', 'conv3d'), ('layers', 'lstm'),
-                                         ('updates', 'loss scaling')])
+@pytest.mark.parametrize('group, name',
+                         [('updates', 'gan'), ('updates', 'save and load'), ('layers', 'conv3d'),
+                          ('layers', 'lstm'),
+                          pytest.param('updates', 'loss scaling', marks=needs_float32_from_amp)])
 def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
         group: str, name: str, processes: Processes) -> None:
     row = command.row(processes, group, name)

@@ -16,6 +16,7 @@ from paddle.base.proto import framework_pb2
 from benchmarks.requests import EARLY, SIZES, WAYS, Row, requests
 from benchmarks.requests import table as benchmark_table
 from transpiler.backends.scopes import passing_scope
+from transpiler.backends.settings import has_cpu_kernels_alone
 from tests.serving.programs import training_program
 from transpiler.cli import main
 from transpiler.planning import PlanOptions
@@ -126,8 +127,10 @@ def test_a_process_with_the_settings_does_not_grow_with_each_shape(wide, optimiz
     plain = serve_apart(RequestSpec(str(wide), feeds, order))
     kept = serve_apart(RequestSpec(str(optimized), feeds, order, advice.switches), advice.variables)
     assert kept.digests == plain.digests and len(set(plain.digests)) == _SHAPES
-    assert plain.growth_bytes > (_SHAPES - 1) * _WEIGHTS
-    assert kept.growth_bytes < plain.growth_bytes - (_SHAPES - 2) * _WEIGHTS
+    # In a process with paddlepaddle-gpu the copies for the first two shapes fit into what loading left free.
+    free = 0 if has_cpu_kernels_alone() else 2
+    assert plain.growth_bytes > (_SHAPES - 1 - free) * _WEIGHTS
+    assert kept.growth_bytes < plain.growth_bytes - (_SHAPES - 2 - free) * _WEIGHTS
     # From the second shape on nothing is kept of each.
     assert kept.resident_bytes[-1] - kept.resident_bytes[1] < 2 * _WEIGHTS
 
