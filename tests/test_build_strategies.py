@@ -13,10 +13,12 @@ from tests.scenarios import loops, straight
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.fusing import keep_fused_in_order
 from transpiler.backends.paddle2.pinning import unpin
+from transpiler.backends.settings import has_cpu_kernels_alone
 
 STEPS = 3
-# What a CPU build can't run, untouched or not.
-NEEDS_A_GPU = ('allow_cuda_graph_capture',)
+# What can't run without a device, untouched or not. Only builds for devices look for one before they fuse updates.
+NEEDS_A_GPU = ('allow_cuda_graph_capture', *(() if has_cpu_kernels_alone() else
+                                             ('fuse_all_optimizer_ops',)))
 
 
 def flags() -> Dict[str, bool]:
