@@ -299,6 +299,7 @@ def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
 # Tests that optimise the same program in different ways follow each other.
 @lru_cache(maxsize=2)
 def _seen(build: Build, steps: int) -> Dict[Mode, Outcome]:  # pylint: disable=unused-argument
+    """What runs of the plain program have shown so far, by mode; `_untouched` fills it."""
     return {}
 
 

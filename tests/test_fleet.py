@@ -2,57 +2,35 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
+from benchmarks.workers import environment, free_ports, lines_of
+
 WORKER = Path(__file__).with_name("fleet_worker.py")
 WORKERS, SECONDS = 2, 200
-
-
-def _free_ports(count: int) -> List[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _environment(rank: int, master: int, ports: List[int]) -> Dict[str, str]:
-    endpoints = [f"127.0.0.1:{port}" for port in ports]
-    return {
-        **os.environ, "PYTHONHASHSEED": str(rank + 1),
-        "PADDLE_TRAINERS_NUM": str(WORKERS),
-        "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
-        "PADDLE_MASTER": f"127.0.0.1:{master}",
-        "PADDLE_DISTRI_BACKEND": "gloo",
-        "PYTHONPATH": os.pathsep.join([str(WORKER.parent.parent),
-                                       os.environ.get("PYTHONPATH", "")])
-    }
 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
     """What each of them found."""
     logs = tmp_path_factory.mktemp("fleet")  # fleet writes where it runs
-    master, *ports = _free_ports(1 + WORKERS)
+    master, *ports = free_ports(1 + WORKERS)
     running = [
         subprocess.Popen([sys.executable, str(WORKER)],
-                         env=_environment(rank, master, ports),
+                         env={
+                             **environment(rank, master, ports), "PYTHONHASHSEED": str(rank + 1)
+                         },
                          cwd=logs,
                          stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT,
                          text=True) for rank in range(WORKERS)
     ]
-    said = [_said(each) for each in running]
+    said = [lines_of(each, SECONDS) for each in running]
     assert all("MEETING" in lines for lines in said), said
     # Where one alone has met, it failed before the other got there: that is ours.
     if not any("MET" in lines for lines in said):
@@ -60,16 +38,6 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
     found = [[line for line in lines if line.startswith("FOUND ")] for lines in said]
     assert [len(lines) for lines in found] == [1] * WORKERS, said
     return [json.loads(line[len("FOUND "):]) for line, in found]
-
-
-def _said(worker: 'subprocess.Popen[str]') -> List[str]:
-    """The lines of one that ended, or was ended."""
-    try:
-        said, _ = worker.communicate(timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        said, _ = worker.communicate()
-    return said.splitlines()
 
 
 def test_each_worker_gets_the_bytes_of_the_untouched_program(workers: List[Dict[str, Any]]) -> None:

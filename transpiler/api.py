@@ -117,8 +117,11 @@ def memory_optimize(
     if others is not None:
         request, options = agreed(request, options, backend.cost, others)
         others = workers()  # for what they say when they have their plans
-    tried = [partial(_measure, backend, input_program, trial, options, wanted)] if trial else []
-    tried += [lambda _: gone_through(others)] if others is not None else []
+    tried = []
+    if trial:
+        tried = [partial(_measure, backend, input_program, trial, options, wanted)]
+    elif others is not None:  # never both
+        tried = [lambda _: gone_through(others)]
     with telling(others, stays=True):
         report = rewrite(backend, input_program, request, options, OPTIMIZING, *tried).report
     report.heap = _keep_heap(backend, input_program, report, wanted)

@@ -44,7 +44,8 @@ class ProgramReport:
             layer that makes them: the innermost that is known from the parameters which are read before and after. '' is that
             layer itself, where inputs are counted, and all that is kept where no layer is known.
         seconds_by_layer: of the report's extra time (`recompute.extra_seconds`, predicted), the seconds of each layer: those of its
-            operators that run again, told as above. What loops and branches inside run again is counted with ''.
+            operators that run again, told as above. What loops and branches inside run again is counted
+            with the layer around all of them.
         why_not: why it is untouched.
     """
 

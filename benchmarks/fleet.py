@@ -1,0 +1,66 @@
+"""Programs of fleet's for workers that meet over gloo, on CPUs. Imports nothing of ours: what workers do before is Paddle's alone."""
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+import paddle
+from paddle import static
+from paddle.base import core
+from paddle.distributed import fleet
+
+# Ops that synchronize streams have kernels for devices only.
+_STREAMS = ('c_sync_calc_stream', 'c_sync_comm_stream')
+Programs = Tuple[static.Program, static.Program, Any]  # main, startup, loss
+
+
+def built(width: int, network: Callable[[Any], Any], fused: bool = True) -> Programs:
+    """`network` of rows of `width` numbers, trained by Momentum; `fused`: fleet sums gradients by the buffer."""
+    main, startup = static.Program(), static.Program()
+    main.random_seed = startup.random_seed = 7
+    strategy = fleet.DistributedStrategy()
+    strategy.without_graph_optimization = True  # the program runs as it is: nothing compiles it once more
+    strategy.fuse_all_reduce_ops = fused
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        loss = paddle.mean(paddle.square(network(static.data('x', [-1, width], 'float32'))))
+        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.05, 0.9), strategy)
+        optimizer.minimize(loss)
+    for program in (main, startup):
+        block = program.global_block()
+        for at in reversed([i for i, op in enumerate(block.ops) if op.type in _STREAMS]):
+            block._remove_op(at)
+    return main, startup, loss
+
+
+def trained(programs: Programs, rank: int, shape: Tuple[int, int], steps: int) -> Dict[str, Any]:
+    """What users see of some steps from the start on: losses and a digest of the state, as text, and of how many variables it is;
+    and the peak of all runs of this process so far, in bytes above resting. Each worker has batches of `shape` of its own.
+
+    Raises:
+        ValueError: the program has no state.
+    """
+    main, startup, loss = programs
+    executor, scope = static.Executor(paddle.CPUPlace()), static.Scope()
+    draw, losses = np.random.RandomState(rank), []
+    with static.scope_guard(scope):
+        executor.run(startup)
+        resting = core.host_memory_stat_current_value('Allocated', 0)
+        for _ in range(steps):
+            batch = draw.uniform(-1, 1, shape).astype('float32')
+            losses.append(
+                executor.run(main, feed={'x': batch}, fetch_list=[loss])[0].tobytes().hex())
+        peak = core.host_memory_stat_peak_value('Allocated', 0) - resting
+        names = sorted(v.name for v in main.list_vars() if v.persistable and scope.find_var(v.name))
+        if not names:
+            raise ValueError('a program without state')
+        state = hashlib.sha256(b''.join(
+            np.array(scope.find_var(name).get_tensor()).tobytes() for name in names))
+    return {'losses': losses, 'state': state.hexdigest(), 'names': len(names), 'peak': peak}
+
+
+def digest(main: static.Program) -> str:
+    """Of what is done in which order, but for where the user wrote it."""
+    ops = [(op.type, op.input_arg_names, op.output_arg_names) for op in main.global_block().ops]
+    return hashlib.sha256(json.dumps(ops).encode()).hexdigest()
