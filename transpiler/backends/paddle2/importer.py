@@ -273,7 +273,7 @@ class _Importer:
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
         """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
         if desc.type == 'depend' and _slot(desc.inputs, 'X') == _slot(desc.inputs, 'Dep'):
-            op.kind = UNCOPIED
+            op.kind, op.facts = UNCOPIED, OpFacts()  # of the operator that says it, none is true
             op.operands = op.results = (self._resolve(_slot(desc.inputs, 'X')[0], index),)
             return True
         if is_release(desc):
