@@ -1,6 +1,7 @@
-"""The process that trains one network in one way: `python -m benchmarks.layers.trainer NETWORK WAY`.
+"""The process that trains one network in one way: `python -m benchmarks.layers.trainer NETWORK WAY MODE`.
 
-It answers each line of its input with a line of JSON: `step` trains one step, `end` says what is left.
+It answers each line of its input with a line of JSON: `step` trains one step, `end` says what is left, and from `watch` on steps
+are watched in place of timed.
 """
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import time
 import warnings
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, FrozenSet, Mapping, Optional
 
 import paddle
 from paddle.distributed.fleet.utils import recompute
@@ -53,6 +54,9 @@ WAYS: Mapping[str, Callable[[Any, Network, bool], Step]] = MappingProxyType({
     'ours, max': partial(_ours, how='max'),
 })
 
+# What Paddle does not trace is the same however it would.
+UNTRACED: FrozenSet[str] = frozenset({'eager', 'fleet.utils.recompute'})
+
 
 def environment(way: str) -> Dict[str, str]:
     """What must be set before Paddle is imported."""
@@ -60,14 +64,14 @@ def environment(way: str) -> Dict[str, str]:
 
 
 class Trainer:
-    """Trains, and measures each step. Where `watched`, the peaks, for which tensors are held that no user would; else the process."""
+    """Trains, and measures each step: its time, or once it watches the peak, for which tensors are held that no user would."""
 
-    def __init__(self, network: Network, way: str, full_graph: bool, watched: bool) -> None:
+    def __init__(self, network: Network, way: str, full_graph: bool) -> None:
         paddle.seed(SEED)
         self._network, self._made = network, network.make()
         self._optimizer = paddle.optimizer.SGD(0.01, parameters=self._made.parameters())
         self._step = WAYS[way](self._made, network, full_graph)
-        self._peaks = Peaks() if watched else None
+        self._peaks: Optional[Peaks] = None
         self._at = 0
         self._started = process_bytes('VmRSS')
         paddle.seed(SEED)
@@ -86,6 +90,11 @@ class Trainer:
             'cpu': (time.process_time() - cpu) * 1e3,
             'loss': loss.numpy().tobytes().hex()
         }
+
+    def watch(self) -> Dict[str, Any]:
+        """Steps are watched from now on; what holds tensors for that would be the process's too."""
+        self._peaks = Peaks()
+        return {}
 
     def _watched(self, batch: Any) -> Dict[str, Any]:
         self._peaks.start_run()
@@ -117,11 +126,11 @@ class Trainer:
 
 def main() -> None:
     warnings.simplefilter('ignore')
-    name, way, full_graph, watched = sys.argv[1:]
-    trainer = Trainer(NETWORKS[name], way, full_graph == 'ast', watched == 'watched')
+    name, way, mode = sys.argv[1:]
+    trainer = Trainer(NETWORKS[name], way, mode != 'sot')
+    answers = {'step': trainer.step, 'end': trainer.end, 'watch': trainer.watch}
     for line in sys.stdin:
-        answer = trainer.step() if line.strip() == 'step' else trainer.end()
-        print('>' + json.dumps(answer), flush=True)
+        print('>' + json.dumps(answers[line.strip()]()), flush=True)
 
 
 if __name__ == '__main__':
