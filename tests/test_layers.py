@@ -10,9 +10,12 @@ from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WAYS, WIDTH, Looped, Net, built,
                                    data, flow, static, trained)
 from tests.backends.layers_anywhere import (  # noqa: F401
-    dygraph, untouched, test_programs_made_before_are_made_again_and_on_release_too,
-    test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
-    test_what_cannot_be_planned_is_said_and_left_alone, test_what_is_kept_is_told_by_layer,
+    assert_peak_is_told, dygraph, untouched,
+    test_programs_made_before_are_made_again_and_on_release_too, test_twice_changes_nothing,
+    test_what_is_saved_is_the_untouched_program, test_what_cannot_be_planned_is_said_and_left_alone,
+    test_what_is_kept_is_told_by_layer,
+    test_what_is_there_at_the_peak_is_told_by_layer_and_gradients_are_their_parameters,
+    test_what_is_there_at_the_peak_is_told_whatever_the_program,
     test_names_of_layers_start_at_the_one_that_was_given,
     test_of_a_function_of_no_layer_all_is_told_in_one_line,
     test_less_is_kept_although_something_else_makes_the_peak,
@@ -59,6 +62,7 @@ def test_loops_and_branches_in_layers_are_planned_too(kind: str, pir: bool) -> N
         paddle.set_flags({FLAG: True})
     program, = report.programs
     assert program.report.changed and program.kept_after < program.kept_before
+    assert_peak_is_told(program)
 
 
 def static_twin(trips: int) -> Any:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from transpiler import arguments
 from transpiler.analysis.kept import kept_bytes
-from transpiler.analysis.owners import kept_by_layer, layers_of_ops
+from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_layer
 from transpiler.backends.base import Backend, Traced, Watching
 from transpiler.backends.installed import LayersAround, functions_of, layers_of, watch
 from transpiler.errors import InvalidArgumentError, TranspilerError
@@ -43,6 +43,9 @@ class ProgramReport:
         kept_by_layer: bytes of `kept_before` and `kept_after` by the path, in the layer that memory_optimize was given, of the
             layer that makes them: the innermost that is known from the parameters which are read before and after. '' is that
             layer itself, where inputs are counted, and all that is kept where no layer is known.
+        peak_by_layer: bytes of the report's `peak_bytes_before` and `peak_bytes_after` by the path of the layer that has made what
+            exists at that moment, told as above; behind the boundary by the parameters that gradients are made with. A
+            parameter's gradient is its layer's. They add up to the peaks.
         seconds_by_layer: of the report's extra time (`recompute.extra_seconds`, predicted), the seconds of each layer: those of its
             operators that run again, told as above. What loops and branches inside run again is counted
             with the layer around all of them.
@@ -55,6 +58,7 @@ class ProgramReport:
     kept_before: int = 0
     kept_after: int = 0
     kept_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
+    peak_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
     seconds_by_layer: Mapping[str, float] = field(default_factory=dict)
     why_not: str = ''
 
@@ -85,7 +89,9 @@ class LayerReport:
         console.print(table)
         for each in self.programs:
             if each.kept_by_layer:
-                console.print(_layers_table(each))
+                console.print(_kept_table(each))
+            if each.peak_by_layer:
+                console.print(_peak_table(each))
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
         return console.file.getvalue().rstrip()
@@ -169,18 +175,19 @@ def _reported(function: str, traced: Traced, decision: Decision,
                          decision.report,
                          kept_before=sum(kept_bytes(plan.original, plan.before).values()),
                          kept_after=sum(kept_bytes(plan.graph, plan.after).values()),
-                         kept_by_layer=_kept_by_layer(plan, made, layers[1][-1]),
+                         kept_by_layer=_by_layer(kept_by_layer, plan, made, layers[1][-1]),
+                         peak_by_layer=_by_layer(peak_by_layer, plan, made, layers[1][-1]),
                          seconds_by_layer=_seconds_by_layer(plan, made, layers[1][-1]),
                          why_not=why_not)
 
 
-def _kept_by_layer(plan: Plan, made: Mapping[int, str],
-                   otherwise: str) -> Dict[str, Tuple[int, int]]:
-    """Before and after, of all that keep anything, most first."""
-    before = kept_by_layer(plan.original, plan.before, made, otherwise)
-    after = kept_by_layer(plan.graph, plan.after, made, otherwise)
+def _by_layer(shares: Callable[..., Dict[str, int]], plan: Plan, made: Mapping[int, str],
+              otherwise: str) -> Dict[str, Tuple[int, int]]:
+    """Before and after, of all that have any of the bytes, most first."""
+    before = shares(plan.original, plan.before, made, otherwise)
+    after = shares(plan.graph, plan.after, made, otherwise)
     found = {name: (before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
-    return dict(sorted(found.items(), key=lambda each: (-max(each[1]), each[0])))
+    return dict(sorted(found.items(), key=_most_first))
 
 
 def _seconds_by_layer(plan: Plan, made: Mapping[int, str], otherwise: str) -> Dict[str, float]:
@@ -193,23 +200,36 @@ def _seconds_by_layer(plan: Plan, made: Mapping[int, str], otherwise: str) -> Di
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
-def _layers_table(made: ProgramReport) -> Table:
-    """The layers that keep most; the others in one row."""
+def _most_first(row: Tuple[str, Tuple[int, int]]) -> Tuple[int, str]:
+    return -max(row[1]), row[0]
+
+
+def _kept_table(made: ProgramReport) -> Table:
+    nothing = dict.fromkeys(made.seconds_by_layer, (0, 0))
+    return _layers_table('Kept for backward by layer', made, {
+        **nothing,
+        **made.kept_by_layer
+    }, {'more time': lambda paths: _share(made, paths)})
+
+
+def _peak_table(made: ProgramReport) -> Table:
+    return _layers_table('There at the peak by layer', made, made.peak_by_layer, {})
+
+
+def _layers_table(title: str, made: ProgramReport, bytes_of: Mapping[str, Tuple[int, int]],
+                  more: Mapping[str, Callable[[Iterable[str]], str]]) -> Table:
+    """The layers that have most; the others in one row. `more` are further columns: what to say of some layers."""
     traced = made.traced
-    table = plain_table(
-        f'Kept for backward by layer: {made.function} ({traced.mode}, {traced.inputs})')
-    for column in ('layer', 'before', 'after', 'more time'):
+    table = plain_table(f'{title}: {made.function} ({traced.mode}, {traced.inputs})')
+    for column in ('layer', 'before', 'after', *more):
         table.add_column(column, justify='left' if column == 'layer' else 'right')
-    rows = list({**dict.fromkeys(made.seconds_by_layer, (0, 0)), **made.kept_by_layer}.items())
-    rows.sort(key=lambda row: (-max(row[1]), row[0]))
-    others = rows[_MOST_ROWS:]
-    for path, (before, after) in rows[:_MOST_ROWS]:
-        add_row(table, path or f'{made.function} itself', human(before), human(after),
-                _share(made, [path]))
+    rows = sorted(bytes_of.items(), key=_most_first)
+    others = dict(rows[_MOST_ROWS:])
+    shown = [(path or f'{made.function} itself', (path,), each) for path, each in rows[:_MOST_ROWS]]
     if others:
-        before, after = map(sum, zip(*(kept for _, kept in others)))
-        add_row(table, f'{len(others)} more', human(before), human(after),
-                _share(made, dict(others)))
+        shown.append((f'{len(others)} more', tuple(others), tuple(map(sum, zip(*others.values())))))
+    for said, paths, (before, after) in shown:
+        add_row(table, said, human(before), human(after), *(each(paths) for each in more.values()))
     return table
 
 

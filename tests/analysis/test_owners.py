@@ -44,7 +44,8 @@ def test_an_op_between_two_layers_is_in_what_both_are_in() -> None:
         'product': 'blocks.0.down',
         'add': 'blocks',
         'third': 'blocks.1.up',
-        'norm': 'blocks.1.upper'
+        'norm': 'blocks.1.upper',
+        'backward': 'blocks.0.down'
     }
 
 
@@ -62,4 +63,33 @@ def test_what_is_made_of_a_parameter_is_its_layers_wherever_that_is_done() -> No
         'reshape': 'blocks.0.up',
         'add': 'blocks.0.up',
         'matmul': 'blocks.0.down'
+    }
+
+
+def test_gradients_are_told_behind_the_boundary_and_sums_of_them_are_their_parameters() -> None:
+    """`up` is cast and used twice, so its gradient is a sum that is cast; the last is that of the input."""
+    draft = draft_of('low s a b c g gc gb gb2 ga gs once twice sum')
+    draft.value('gx', rows=8, fetched=True)
+    draft.values('gup gdown', fetched=True)
+    draft.op('cast', 'up', 'low')
+    for kind, reads, makes in (('scale', 'x', 's'), ('matmul', 's low', 'a'),
+                               ('again', 'a low', 'b'), ('product', 'b down', 'c'), (BOUNDARY, '',
+                                                                                     'g')):
+        draft.op(kind, reads, makes).facts = OpFacts(boundary=kind == BOUNDARY)
+    for kind, reads, makes in (('loss_grad', 'g', 'gc'), ('product_grad', 'gc b down', 'gb gdown'),
+                               ('gelu_grad', 'gb a', 'gb2'), ('again_grad', 'gb2 low', 'ga once'),
+                               ('matmul_grad', 'ga low', 'gs twice'), ('sum', 'once twice', 'sum'),
+                               ('cast_grad', 'sum', 'gup'), ('scale_grad', 'gs', 'gx')):
+        draft.op(kind, reads, makes)
+    found = told(draft, '', 'blocks')
+    assert {
+        kind: found[kind] for kind in found if kind.endswith('_grad')
+    } == {
+        'loss_grad': 'blocks',
+        'product_grad': 'blocks.0.down',
+        'gelu_grad': 'blocks.0',
+        'again_grad': 'blocks.0.up',
+        'matmul_grad': 'blocks.0.up',
+        'cast_grad': 'blocks.0.up',
+        'scale_grad': 'blocks'
     }

@@ -10,7 +10,8 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.backends.layers import BATCH, SIMPLE, WIDTH, Net, built, data, static, trained
+from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
+                                   static, trained)
 from transpiler import InvalidArgumentError, InvalidProgramError, memory_optimize
 
 
@@ -155,8 +156,13 @@ def test_less_is_kept_although_something_else_makes_the_peak() -> None:
     assert found[0] == found[1] and program.kept_after <= 0.5 * program.kept_before
 
 
-def sums(program: Any) -> Tuple[int, ...]:
-    return tuple(map(sum, zip(*program.kept_by_layer.values())))
+def sums(by_layer: Any) -> Tuple[int, ...]:
+    return tuple(map(sum, zip(*by_layer.values())))
+
+
+def assert_peak_is_told(program: Any) -> None:
+    report = program.report
+    assert sums(program.peak_by_layer) == (report.peak_bytes_before, report.peak_bytes_after)
 
 
 @pytest.mark.parametrize('full_graph', [True, False])
@@ -166,7 +172,8 @@ def test_what_is_kept_is_told_by_layer(full_graph: bool) -> None:
     SIMPLE(made, 0)
     program, = report.programs
     assert program.kept_by_layer.keys() <= dict(made.named_sublayers(include_self=True)).keys()
-    assert sums(program) == (program.kept_before, program.kept_after)
+    assert sums(program.kept_by_layer) == (program.kept_before, program.kept_after)
+    assert_peak_is_told(program)
     hidden = BATCH * 4 * WIDTH * data(0).element_size()
     for block in range(4):
         before = [program.kept_by_layer[f'blocks.{block}{inner}'][0] for inner in ('.up', '')]
@@ -179,6 +186,40 @@ def test_what_is_kept_is_told_by_layer(full_graph: bool) -> None:
     text = str(report)
     rows = program.kept_by_layer.keys() | program.seconds_by_layer.keys()
     assert 'blocks.3.up' in text and f'{len(rows) - 10} more' in text
+    assert f'{len(program.peak_by_layer) - 10} more' in text.split('There at the peak')[1]
+
+
+class Ends(Net):
+    """The gradients that are there at the end, above all those of a wide layer that is used twice, make the peak."""
+
+    def __init__(self) -> None:
+        super().__init__(blocks=2)
+        self.wide = paddle.nn.Linear(WIDTH, 4096)
+
+    def forward(self, x: Any) -> Any:
+        narrow = [paddle.mean(self.wide(each), axis=0) for each in (x[:1], x[1:2])]
+        return Net.forward(self, x) + paddle.mean(narrow[0] * narrow[1])
+
+
+def test_what_is_there_at_the_peak_is_told_by_layer_and_gradients_are_their_parameters() -> None:
+    made = static(Ends(), True)
+    report = memory_optimize(made, recompute='max')
+    SIMPLE(made, 0)
+    program, = report.programs
+    assert_peak_is_told(program)
+    of_wide = sum(each.numpy().nbytes for each in made.wide.parameters())
+    for when in (0, 1):  # two uses, and their sum
+        assert 2 * of_wide <= program.peak_by_layer['wide'][when] <= 3 * of_wide
+        assert program.peak_by_layer[''][when] < of_wide // 8
+
+
+@pytest.mark.parametrize('kind', ['shared weights', 'branch'])
+def test_what_is_there_at_the_peak_is_told_whatever_the_program(kind: str) -> None:
+    made, step = (flow(kind), FLOW_STEP) if kind in FLOWS else built(kind, True)
+    report = memory_optimize(made, recompute='max')
+    step(made, 3)
+    program, = report.programs
+    assert_peak_is_told(program)
 
 
 def test_names_of_layers_start_at_the_one_that_was_given() -> None:
@@ -189,7 +230,7 @@ def test_names_of_layers_start_at_the_one_that_was_given() -> None:
         program, = report.programs
         assert ('blocks.0.up' if given == 'net' else 'up') in program.kept_by_layer
         assert ('' in program.kept_by_layer) is (given == 'block' or way == 'decorated')
-        assert sums(program) == (program.kept_before, program.kept_after)
+        assert sums(program.kept_by_layer) == (program.kept_before, program.kept_after)
 
 
 def squashed(x: Any) -> Any:
