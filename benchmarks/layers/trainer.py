@@ -12,13 +12,13 @@ import time
 import warnings
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Callable, Dict, FrozenSet, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import paddle
 from paddle.distributed.fleet.utils import recompute
 
 from benchmarks.layers.networks import NETWORKS, Network
-from benchmarks.measure import Peaks, process_bytes
+from benchmarks.measure import Peaks, Watcher, process_bytes
 from transpiler.serving.apart import settled_bytes
 
 SEED = 7
@@ -54,8 +54,11 @@ WAYS: Mapping[str, Callable[[Any, Network, bool], Step]] = MappingProxyType({
     'ours, max': partial(_ours, how='max'),
 })
 
-# What Paddle does not trace is the same however it would.
-UNTRACED: FrozenSet[str] = frozenset({'eager', 'fleet.utils.recompute'})
+# What Paddle traces in each way that is measured; '' is nothing, 'ast' whole layers, 'sot' stretches that it finds in bytecode.
+MODES: Mapping[str, Tuple[str, ...]] = MappingProxyType({
+    **dict.fromkeys(WAYS, ('ast', 'sot')),
+    **dict.fromkeys(('eager', 'fleet.utils.recompute'), ('',)), 'enable_auto_recompute': ('ast',)
+})
 
 
 def environment(way: str) -> Dict[str, str]:
@@ -99,10 +102,11 @@ class Trainer:
     def _watched(self, batch: Any) -> Dict[str, Any]:
         self._peaks.start_run()
         before = settled_bytes()
-        loss = self._forward(batch)
-        kept = settled_bytes() - before
-        self._backward(loss)
-        return {'peak': self._peaks.above_resting(), 'kept': kept}
+        with Watcher() as watcher:
+            loss = self._forward(batch)
+            kept = settled_bytes() - before
+            self._backward(loss)
+        return {'peak': self._peaks.above_resting(watcher.highest), 'kept': kept}
 
     def _forward(self, batch: Any) -> Any:
         return self._step(*batch)

@@ -11,27 +11,24 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import click
 
-from benchmarks.layers.trainer import UNTRACED, environment
+from benchmarks.layers.trainer import MODES, environment
 
 Row = Dict[str, Any]
-WATCHED = 4  # steps, after those that are compared: the least peak of them is told
+WATCHED = 3  # steps, after those that are compared: the least peak of them is told
 WARMING = 2  # steps that are not timed: in them Paddle makes its programs, and memory is first touched
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a network is trained: to need less memory, and what Paddle traces ('ast': whole layers, 'sot': stretches that it finds
-    in bytecode, '': nothing)."""
+    """How a network is trained to need less memory, and what Paddle traces; see `trainer`."""
 
     name: str
     mode: str
 
 
 def ways(names: Tuple[str, ...], modes: Tuple[str, ...]) -> Tuple[Way, ...]:
-    """`names` in each of `modes`; once where Paddle traces nothing."""
-    untraced = [Way(name, '') for name in names if name in UNTRACED]
-    return (*untraced,
-            *(Way(name, mode) for mode in modes for name in names if name not in UNTRACED))
+    """`names` in each of `modes` in which they are measured; what Paddle does not trace comes first."""
+    return tuple(Way(name, mode) for mode in ('', *modes) for name in names if mode in MODES[name])
 
 
 class _Trainer:
