@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
+from functools import partial
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
@@ -49,6 +51,32 @@ def _kinds(main: static.Program) -> List[Tuple[str, int, List[str]]]:
                                            for name in op.input_arg_names])
             for op in main.global_block().ops
             if op.type.startswith("c_")]
+
+
+def _measured(rank: int) -> Dict[str, Any]:
+    """What a third pair of programs says of itself, and what is refused before anything runs: on all workers alike, or one would
+    wait in a collective for ever."""
+    main, startup, loss = built(WIDTH, _network)
+    from transpiler import TranspilerError, memory_optimize
+    call = partial(memory_optimize, main, fetch_list=[loss], batch_size=ROWS, shared=True)
+    feed = {"x": np.full([ROWS, WIDTH], 1.0 + rank, "float32")}
+    refused = []
+    with static.scope_guard(static.Scope()), static.program_guard(main, startup):
+        static.Executor(paddle.CPUPlace()).run(startup)
+        for wrong in ({
+                "verify_runs": 1 + rank
+        }, {
+                "verify_runs": 1,
+                "verify_feed": {
+                    "xy"[rank]: feed["x"]
+                }
+        }):
+            try:
+                call(**{"verify_feed": feed, **wrong})
+            except TranspilerError as error:
+                refused.append(str(error))
+        found = call(verify_runs=2, verify_feed=feed).measured
+    return {"refused": refused, **asdict(found)}
 
 
 def _workspace(kind: str) -> int:
@@ -104,6 +132,7 @@ def _work(rank: int) -> Dict[str, Any]:
         "kept": _kinds(main) == collectives
     }
     untouched = _run(built(WIDTH, _network), rank)
+    said["measured"] = _measured(rank)
     taken = {kind: _workspace(kind) for kind in sorted(COLLECTIVES)}
     return {"said": said, "optimized": optimized, "untouched": untouched, "workspaces": taken}
 

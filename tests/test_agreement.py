@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from transpiler import InvalidArgumentError, MemoryBudgetError, arguments, memory_optimize
-from transpiler.agreement import OtherStoppedError, agreed, gone_through, stopped, telling
+from transpiler.agreement import OtherStoppedError, Rounds, agreed, stopped, telling
 from transpiler.analysis.cost import CostModel
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.planning import PlanOptions
@@ -31,10 +31,10 @@ class Round:
         return [self.said[rank] for rank in range(self.count)]
 
 
-def told(request: Request, options: PlanOptions, cost: Any) -> str:
+def told(request: Request, options: PlanOptions, cost: Any, runs: int = 0) -> str:
     """What one who is alone would tell."""
     alone = Round(0, {}, count=1)
-    agreed(request, options, cost, alone)
+    agreed(request, options, cost, alone, runs)
     return alone.said[0]
 
 
@@ -82,10 +82,10 @@ def test_none_goes_on_where_one_has_found_no_plan() -> None:
         with telling(Round(0, said), stays=True):
             raise MemoryBudgetError("no plan stays below 3 bytes", 9)
     with pytest.raises(OtherStoppedError, match="worker 0 of 2 stopped: no plan stays below 3"):
-        with telling(Round(1, said)):
-            gone_through(Round(1, said))
-    assert json.loads(said[1]) == {}  # who stopped was the other
-    gone_through(Round(0, {1: "{}"}))  # all have theirs
+        rounds = Rounds(lambda: Round(1, said))
+        with telling(rounds):
+            rounds.any_of(False)
+    assert json.loads(said[1]) == {"so": False}  # who stopped was the other
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,28 @@ def test_others_are_told_of_any_argument_that_is_wrong(wrong: str,
         heard_by_1(other.said[0], Request())
 
 
-def test_nobody_runs_what_all_workers_would_have_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Round(0, {})
-    monkeypatch.setattr("transpiler.api.workers", lambda: other)
-    with pytest.raises(InvalidArgumentError, match="verify_runs takes no program that is shared"):
-        memory_optimize(None, shared=True, verify_runs=1)
-    with pytest.raises(InvalidArgumentError, match="worker 0 of 2 stopped: .*verify_runs"):
-        heard_by_1(other.said[0], Request())
+def test_each_round_is_another_and_whoever_says_so_is_heard_by_all() -> None:
+    begun: List[Round] = []
+
+    def begin() -> Round:
+        others_say = ("false", "true", "false")[len(begun)]
+        begun.append(Round(0, {1: '{"so": %s}' % others_say}))
+        return begun[-1]
+
+    rounds = Rounds(begin)
+    assert [rounds.any_of(True), rounds.any_of(False)] == [True, True]
+    assert not rounds.any_of(False, is_last=True) and len(begun) == 3
+    with pytest.raises(ValueError), telling(rounds, stays=True):
+        raise ValueError("nobody would be in a round more")
+    assert len(begun) == 3
+    assert json.loads(begun[-1].said[0]) == {"failed": "nobody would be in a round more"}
+
+
+def test_all_run_equally_often_or_nobody_runs() -> None:
+    """One would wait for another in a collective."""
+    first = told(Request(), PlanOptions(), None, runs=2)
+    with pytest.raises(OtherStoppedError, match="verify_runs is 2 on worker 0, 0 on worker 1"):
+        heard_by_1(first, Request())
 
 
 def test_hints_for_what_another_program_has_are_left_out() -> None:

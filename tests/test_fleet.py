@@ -58,6 +58,18 @@ def test_fused_gradients_are_promised_half_and_no_run_needs_more_than_is_sure(
         assert each["optimized"]["peak"] <= each["said"]["sure"]
 
 
+def test_workers_measure_together_and_refuse_together(workers: List[Dict[str, Any]]) -> None:
+    """Of an argument that is wrong on one of them, and of numbers of runs that differ, all hear before anything runs."""
+    for rank, each in enumerate(workers):
+        found = each["said"]["measured"]
+        assert found["equal"] and found["runs"] == 2 and found["states"] > 12 and not found["note"]
+        numbers, feed = found["refused"]
+        assert "verify_runs is 1 on worker 0, 2 on worker 1" in numbers
+        assert "no input 'y'" in feed and feed.startswith("shared=True: worker 1") == (rank == 0)
+        for side in ("untouched", "optimized"):
+            assert found[side]["first_peak_bytes"] > 0 and found[side]["growth_bytes"] is None
+
+
 def test_workers_with_other_hints_and_hash_seeds_plan_alike(workers: List[Dict[str, Any]]) -> None:
     first, second = (each["said"] for each in workers)
     assert first["dims"] and first["dims"] == second["dims"]

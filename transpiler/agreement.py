@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple, Union
 
 from transpiler import arguments
 from transpiler.analysis.cost import CostModel
@@ -16,7 +16,7 @@ from transpiler.request import Request
 
 # What of the options decides what a plan may do; the rest says how fast the machine is, and what it is asked.
 _OPTIONS = ('level', 'skip_grads', 'recompute', 'max_overhead', 'parallel', 'segments')
-_FAILED = 'failed'
+_FAILED, _SO = 'failed', 'so'
 
 
 class OtherStoppedError(InvalidArgumentError):
@@ -39,8 +39,11 @@ class Round(Protocol):
         ...
 
 
-def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
-           others: Round) -> Tuple[Request, PlanOptions]:
+def agreed(request: Request,
+           options: PlanOptions,
+           cost: Optional[CostModel],
+           others: Round,
+           runs: int = 0) -> Tuple[Request, PlanOptions]:
     """What all workers plan with: hints, options and the speed of the machine as worker 0 has them, and the smallest budget.
 
     Names of variables and the runtime stay each worker's own: they are those of its program, and of its process.
@@ -48,9 +51,11 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
     Args:
         cost: what has been measured of this machine.
         others: a round that all of them take part in.
+        runs: what `verify_runs` asks for.
 
     Raises:
         OtherStoppedError: another worker was called with something wrong.
+        InvalidArgumentError: some run more than others, which would wait; all raise that.
     """
     budget = arguments.byte_count('budget', request.budget)
     own = {
@@ -58,6 +63,7 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
         'trip_count': _pairs(request.trip_count),
         'cost': asdict(cost or CostModel()),
         'budget': budget,
+        'runs': runs,
         'options': {
             name: getattr(options, name) for name in _OPTIONS
         },
@@ -65,6 +71,10 @@ def agreed(request: Request, options: PlanOptions, cost: Optional[CostModel],
     others.tell(json.dumps(own))
     said = _said(others)
     first = said[0]
+    if len({each['runs'] for each in said}) > 1:
+        raise OtherStoppedError('shared=True: verify_runs is ' + ', '.join(
+            f'{each["runs"]} on worker {rank}' for rank, each in enumerate(said)) +
+                                ': they would wait for each other; give the same number on all')
     budgets = [each['budget'] for each in said if each['budget'] is not None]
     shared = replace(request,
                      batch_size=_hints(first['batch_size']),
@@ -81,10 +91,11 @@ def stopped(error: Exception, others: Round) -> None:
 
 
 @contextlib.contextmanager
-def telling(others: Optional[Round], stays: bool = False) -> Iterator[None]:
+def telling(others: Union[None, Round, Rounds], stays: bool = False) -> Iterator[None]:
     """The other workers would wait for one that stops in here.
 
     Args:
+        others: a round, or those of which the current one is told.
         stays: until all have heard of it; worker 0, with whose process the store ends, could be gone before.
     """
     try:
@@ -92,21 +103,36 @@ def telling(others: Optional[Round], stays: bool = False) -> Iterator[None]:
     except OtherStoppedError:
         raise  # all have heard of that one
     except Exception as error:
-        if others is not None:
-            stopped(error, others)
+        current = others.current if isinstance(others, Rounds) else others
+        if current is not None:
+            stopped(error, current)
             if stays:
-                others.heard()
+                current.heard()
         raise
 
 
-def gone_through(others: Round) -> None:
-    """Waits, when this worker has its plan, until all have theirs: one that trained alone would wait in its first collective.
+class Rounds:
+    """Of workers that go on together: one round after the other."""
 
-    Raises:
-        OtherStoppedError: one has found none, as for a budget that its runtime cannot keep.
-    """
-    others.tell(json.dumps({}))
-    _said(others)
+    def __init__(self, begin: Callable[[], Round]) -> None:
+        self._begin = begin
+        self._current: Optional[Round] = begin()
+
+    @property
+    def current(self) -> Round:
+        """That in which this worker has told nothing; after the last, that one."""
+        if self._current is None:
+            self._current = self._begin()
+        return self._current
+
+    def any_of(self, here: bool, is_last: bool = False) -> bool:
+        """Whether that is so on any worker; waits for all. Raises OtherStoppedError where one has stopped."""
+        current = self.current
+        current.tell(json.dumps({_SO: here}))
+        said = _said(current)
+        if not is_last:
+            self._current = None
+        return any(each[_SO] for each in said)
 
 
 def _said(others: Round) -> List[Dict[str, Any]]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from transpiler import arguments
-from transpiler.agreement import Round, agreed, gone_through, telling
+from transpiler.agreement import Round, Rounds, agreed, telling
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError
 from transpiler.heap import SETTINGS, give_back, kept_small
@@ -78,8 +78,12 @@ def memory_optimize(
             runtime cannot keep), all raise, and no program is changed.
         verify_runs: before anything is changed, the program as it is and the rewritten one run so many times, each in a fresh process on
             the CPU, from the parameters that the scope has (where it has none, from what the default startup program makes), with the
-            same random numbers. `report.measured` says what both needed. 0 runs nothing.
-        verify_feed: what these runs are fed, {name: array}; or a list of feeds, which the runs take in turn.
+            same random numbers. `report.measured` says what both needed. 0 runs nothing. In this process, from copies of the
+            parameters, run loops and branches that are trained on Paddle 3; with `shared`, programs that talk to other workers, on all
+            workers at once (one whose run fails leaves the others waiting there, as a step of training would); and layers: forward
+            and backward, after which parameters, buffers, gradients and random numbers are what they were.
+        verify_feed: what these runs are fed, {name: array}, by names of arguments for a layer; or a list of feeds, which the runs take
+            in turn.
         progress: called with what is done next, a text, and the seconds since the call began: for programs that take long to plan.
 
     Returns:
@@ -104,26 +108,20 @@ def memory_optimize(
                               segments=arguments.segments(segments),
                               progress=arguments.progress(progress))
         trial = arguments.trial(verify_runs, verify_feed)
-        if others is not None:
-            _check_not_run(trial,
-                           'no program that is shared: the workers would wait for each other')
         request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
         if is_layer(input_program):
             _check_alone(others)
-            _check_not_run(trial, 'a program: those of a layer are made when it is first called')
-            return optimize_layer(input_program, request, options, print_log)
+            return _of_layer(input_program, request, options, print_log, trial)
         backend = live_programs(input_program)
         request = request.in_names(backend, input_program).checked()
+    rounds = None
     if others is not None:
-        request, options = agreed(request, options, backend.cost, others)
-        others = workers()  # for what they say when they have their plans
-    tried = []
-    if trial:
-        tried = [partial(_measure, backend, input_program, trial, options, wanted)]
-    elif others is not None:  # never both
-        tried = [lambda _: gone_through(others)]
-    with telling(others, stays=True):
-        report = rewrite(backend, input_program, request, options, OPTIMIZING, *tried).report
+        request, options = agreed(request, options, backend.cost, others,
+                                  trial.runs if trial else 0)
+        rounds = Rounds(workers)  # for what they say when they have their plans
+    tried = partial(_tried, backend, input_program, trial, options, wanted, rounds)
+    with telling(rounds, stays=True):
+        report = rewrite(backend, input_program, request, options, OPTIMIZING, tried).report
     report.heap = _keep_heap(backend, input_program, report, wanted)
     give_back()
     if print_log:
@@ -138,17 +136,29 @@ def _check_alone(others: Optional[Round]) -> None:
             'and planned then; leave shared out')
 
 
-def _check_not_run(trial: Optional[arguments.Trial], takes: str) -> None:
+def _of_layer(target: Any, request: Request, options: PlanOptions, print_log: bool,
+              trial: Optional[arguments.Trial]) -> LayerReport:
+    if trial is None:
+        return optimize_layer(target, request, options, print_log)
+    from transpiler.trials.layers import measured
+    report = measured(target, trial, partial(optimize_layer, target, request, options))
+    if print_log:
+        print(report)
+    return report
+
+
+def _tried(backend: Any, program: Any, trial: Optional[arguments.Trial], options: PlanOptions,
+           heap: bool, rounds: Optional[Rounds], decision: Decision) -> None:
+    """What happens between a plan and what it changes: runs, if they were asked for, and of several workers none goes on where one has
+    found no plan, or other bytes: one that trained alone would wait in its first collective."""
     if trial is not None:
-        raise InvalidArgumentError(f'verify_runs takes {takes}; leave it out')
-
-
-def _measure(backend: Any, program: Any, trial: arguments.Trial, options: PlanOptions, heap: bool,
-             decision: Decision) -> None:
-    from transpiler.trials.trial import measure
-    options.progress('running both programs')
-    decision.report.measured = measure(backend, program, decision, trial,
-                                       _largest(decision.report) if heap else 0)
+        from transpiler.trials.trial import alone, measure
+        options.progress('running both programs')
+        decision.report.measured = measure(backend, program, decision, trial,
+                                           _largest(decision.report) if heap else 0,
+                                           rounds.any_of if rounds else alone)
+    if rounds is not None:
+        rounds.any_of(False, is_last=True)
 
 
 def _largest(report: MemoryReport) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
@@ -18,9 +18,10 @@ from transpiler.errors import InvalidArgumentError, TranspilerError
 from transpiler.flow import Decision, rewrite
 from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
-from transpiler.report import MemoryReport
+from transpiler.report import MeasuredReport, MemoryReport
 from transpiler.report.data import human
-from transpiler.report.text import add_row, plain_console, plain_table, text_width
+from transpiler.report.text import (add_row, measured_line, measured_tables, plain_console,
+                                    plain_table, text_width)
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
@@ -70,6 +71,7 @@ class LayerReport:
     """
 
     programs: List[ProgramReport] = field(default_factory=list)
+    measured: Optional[MeasuredReport] = None  # by verify_runs
     _undo: List[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def release(self) -> None:
@@ -78,15 +80,8 @@ class LayerReport:
             self._undo.pop()()
 
     def __str__(self) -> str:
-        if not self.programs:
-            return _NONE_YET
-        table = plain_table('Memory of the layer, above resting: before, after')
-        for column in ('function', 'for', 'inputs', 'peak', 'kept for backward', 'more time'):
-            table.add_column(column)
-        for each in self.programs:
-            add_row(table, each.function, each.traced.mode, each.traced.inputs, *_figures(each))
         console = plain_console(file=io.StringIO(), width=text_width())
-        console.print(table)
+        console.print(_programs_table(self.programs) if self.programs else _NONE_YET)
         for each in self.programs:
             if each.kept_by_layer:
                 console.print(_kept_table(each))
@@ -94,7 +89,18 @@ class LayerReport:
                 console.print(_peak_table(each))
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
+        for table in measured_tables(self.measured, self._predicted()):
+            console.print(table)
+        for line in measured_line(self.measured, 'outputs, gradients'):
+            console.print(printable(line))
         return console.file.getvalue().rstrip()
+
+    def _predicted(self) -> List[int]:
+        """Peaks before and after, where one program is all that ran."""
+        reports = [each.report for each in self.programs if each.report is not None]
+        if len(reports) != 1 or len(self.programs) != 1:
+            return []
+        return [reports[0].peak_bytes_before, reports[0].needed_bytes]
 
 
 def optimize_layer(target: Any,
@@ -108,8 +114,7 @@ def optimize_layer(target: Any,
     """
     _check(request)
     functions = functions_of(target)
-    known = [getattr(f, _REPORT) for f in functions.values() if hasattr(f, _REPORT)]
-    report = known[0] if known else LayerReport()
+    report = known_report(target) or LayerReport()
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue
@@ -118,6 +123,12 @@ def optimize_layer(target: Any,
         setattr(function, _REPORT, report)
         report._undo.append(lambda f=function, w=watched: _let_go(f, w))
     return report
+
+
+def known_report(target: Any) -> Optional[LayerReport]:
+    """That of an earlier call for a static function of `target`; raises TranspilerError if it has none."""
+    functions = functions_of(target).values()
+    return next((getattr(f, _REPORT) for f in functions if hasattr(f, _REPORT)), None)
 
 
 def _check(request: Request) -> None:
@@ -238,6 +249,15 @@ def _share(made: ProgramReport, paths: Iterable[str]) -> str:
     step = made.report.recompute.step_seconds if made.report and made.report.recompute else 0.0
     spent = sum(made.seconds_by_layer.get(path, 0.0) for path in paths)
     return f'{spent / step if step else 0.0:.1%}'
+
+
+def _programs_table(programs: Sequence[ProgramReport]) -> Table:
+    table = plain_table('Memory of the layer, above resting: before, after')
+    for column in ('function', 'for', 'inputs', 'peak', 'kept for backward', 'more time'):
+        table.add_column(column)
+    for each in programs:
+        add_row(table, each.function, each.traced.mode, each.traced.inputs, *_figures(each))
+    return table
 
 
 def _figures(made: ProgramReport) -> List[str]:

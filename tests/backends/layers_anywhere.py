@@ -1,8 +1,10 @@
 """What is true of layers on any Paddle: imported by the tests of each."""
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 import math
+import re
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
@@ -12,7 +14,9 @@ import pytest
 
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
                                    static, trained)
-from transpiler import InvalidArgumentError, InvalidProgramError, memory_optimize
+from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
+                        VerificationError, memory_optimize)
+from transpiler.trials import layers as trial_of_layers
 
 
 @pytest.fixture(autouse=True)
@@ -246,6 +250,103 @@ def test_of_a_function_of_no_layer_all_is_told_in_one_line() -> None:
     assert program.kept_before > x.numpy().nbytes
     assert program.kept_by_layer == {'': (program.kept_before, program.kept_after)}
     assert 'squashed itself' in str(report)
+
+
+FEEDS = {
+    'called': lambda: {'x': data(0).numpy()},
+    'layers inside': lambda: [{'x': data(0)}, {'x': data(7)}],
+    'AMP O2': lambda: {'x': data(0)},
+    'gradient of the input': lambda: {'x': with_gradient(data(0))},
+    'lists, dicts, names, several results': lambda: {
+        'parts': [data(0).numpy()], 'named': {'x': data(1)}, 'scale': 0.5},
+}  # yapf: disable
+
+
+def with_gradient(x: Any) -> Any:
+    x.stop_gradient = False
+    return x
+
+
+def left_by(made: Any) -> Tuple[Any, ...]:
+    """All of a layer and of the process that runs change."""
+    state = {name: value.numpy().tobytes() for name, value in made.state_dict().items()}
+    gradients = [p.grad if p.grad is None else p.grad.numpy().tobytes() for p in made.parameters()]
+    dice = re.sub('0x[0-9a-f]+', '', str(paddle.get_rng_state()[0]))  # less where they are
+    return state, gradients, dice
+
+
+@pytest.mark.parametrize('way', FEEDS)
+def test_it_is_measured_forward_and_backward_and_left_as_it_was(way: str) -> None:
+    made, step = built(way, True)
+    step(made, 5)  # leaves gradients, which stay
+    before = left_by(made)
+    report = memory_optimize(made, recompute='max', verify_runs=2, verify_feed=FEEDS[way]())
+    assert left_by(made) == before
+    assert any(gradient is not None for gradient in before[1])
+    found, programs = report.measured, report.programs
+    assert found.runs == 2 and found.equal and not found.note
+    assert found.states == len(made.parameters()) + len(made.buffers())
+    assert programs and any(each.report.changed for each in programs)
+    if len(programs) == 1:  # beside it, a collector that is late needs more, never less
+        needed = programs[0].report.needed_bytes
+        assert min(found.optimized.first_peak_bytes, found.optimized.later_peak_bytes) >= needed
+    assert found.untouched.first_peak_bytes > 0 and found.untouched.growth_bytes is None
+    assert 'gradients and 8 parameters or states: equal to the last bit' in str(report)
+    assert memory_optimize(made, verify_runs=1) is report  # optimized already: nothing runs
+
+
+def test_a_layer_that_was_measured_trains_as_if_it_had_not_been() -> None:
+    made = simple()
+    memory_optimize(made, recompute='max', verify_runs=1, verify_feed={'x': data(0)})
+    assert trained(made, SIMPLE) == untouched('called', True)
+
+
+@pytest.mark.parametrize('differs', ('the optimized layer', 'from run to run'))
+def test_other_bytes_raise_and_release_if_the_layer_repeats_itself(differs: str,
+                                                                   monkeypatch: Any) -> None:
+    run, seen = trial_of_layers._Runs.run, []
+
+    def tampered(self: Any, what: str) -> Any:
+        seen.append(what)
+        ran = run(self, what)
+        other = what == differs or (differs == 'from run to run' and [str(len(seen))])
+        return replace(ran, digests=[str(other)]) if other else ran
+
+    monkeypatch.setattr(trial_of_layers._Runs, 'run', tampered)
+    made = simple()
+    call = partial(memory_optimize,
+                   made,
+                   recompute='max',
+                   verify_runs=1,
+                   verify_feed={'x': data(0)})
+    if differs == 'from run to run':
+        report = call()
+        assert not report.measured.equal and 'other bytes each time' in ' '.join(
+            str(report).split())
+        called(made, 0)
+        assert [each.report.changed for each in report.programs] == [True]
+    else:
+        with pytest.raises(VerificationError, match='outputs or gradients of run 1'):
+            call()
+        assert not hasattr(made.forward, '_memory_report')
+        assert trained(made, SIMPLE) == untouched('called', True)
+    assert seen == ['the layer as it is', 'the optimized layer', 'the layer as it is']
+
+
+def test_what_cannot_be_measured_is_said_in_one_line_and_nothing_changes() -> None:
+    made, alone = simple(), static(squashed, True)
+    parallel = paddle.DataParallel(simple())
+    before = left_by(made)
+    wrong = [(alone, {'x': data(0)}, 'takes a layer, or a function of one'),
+             (made, {'y': data(0)}, 'the layer takes x'), (made, None, 'the layer takes x'),
+             (made, {'x': data(0)[:, :3]}, 'the layer as it is does not run with verify_feed'),
+             (parallel, {'x': data(0)}, 'give the layer inside of it')]  # yapf: disable
+    for target, feed, said in wrong:
+        with pytest.raises(TranspilerError, match=said) as raised:
+            memory_optimize(target, verify_runs=1, verify_feed=feed)
+        assert len(str(raised.value).splitlines()) == 1
+        assert left_by(made) == before
+    assert not hasattr(alone, '_memory_report') and not hasattr(made.forward, '_memory_report')
 
 
 def test_bad_calls_are_answered_at_once() -> None:

@@ -150,6 +150,19 @@ class LiveBackend(Backend, Protocol):
         """The program, whose order holds as it would have, and what to fetch."""
         ...
 
+    def packs(self, target: Any) -> bool:
+        """Whether `target`, and what is written of it, can be packed: what cannot runs in this process alone."""
+        ...
+
+    def copied(self, target: Any, fetched: Sequence[str]) -> Tuple[Any, List[Any]]:
+        """A copy of `target`, which may be run in this process, and what to fetch of it for these names."""
+        ...
+
+    def copied_written(self, imported: Any, written: Any,
+                       fetched: Sequence[str]) -> Tuple[Any, List[Any]]:
+        """The same of what was written, before anything is applied."""
+        ...
+
     def named(self, target: Any, argument: str, given: Any) -> Any:
         """`given`, which the caller passed as `argument`, with names in place of values of `target`."""
         ...

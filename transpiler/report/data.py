@@ -122,19 +122,21 @@ class HeapReport:
 
 @dataclass(frozen=True)
 class RunsReport:
-    """Of the runs of one program in a process of its own. Peaks are bytes of tensors above resting, of the first run and the least of
-    the later ones; `growth_bytes` is what the process grew by in all runs; `cpu_seconds` the processor time of the fastest later run.
+    """Of the runs of one program. Peaks are bytes of tensors above resting, of the first run and the least of the later ones;
+    `growth_bytes` is what the process grew by in all runs, None where it was not there for them alone; `cpu_seconds` the processor
+    time of the fastest later run.
     """
 
     first_peak_bytes: int
     later_peak_bytes: int
-    growth_bytes: int
+    growth_bytes: Optional[int]
     cpu_seconds: float
 
 
 @dataclass(frozen=True)
 class MeasuredReport:
-    """What `verify_runs` has shown. `equal`: what was fetched and all `states` parameters and states are the same, to the last bit.
+    """What `verify_runs` has shown. `equal`: what was fetched (of a layer: outputs and gradients) and all `states` parameters and
+    states are the same, to the last bit.
 
     `optimized` is None where nothing was changed. `note` says why results that differ say nothing.
     """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import shutil
-from typing import Any, Dict, Iterable, List, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from transpiler.plain import and_more, printable
-from transpiler.report.data import ReportData, PeakVariable, human
+from transpiler.report.data import MeasuredReport, ReportData, PeakVariable, human
 from transpiler.report.lines import short_lines
 
 _NARROWEST, _WIDEST = 80, 120
@@ -21,7 +21,9 @@ _SHOWN_UPKEEP = 1 << 20
 def after(report: ReportData) -> str:
     """What was done, and what makes up the peak now."""
     return _text([
-        _summary(report), *_measured(report), *_blocks(report), *_loops(report),
+        _summary(report),
+        *measured_tables(report.measured, [report.peak_bytes_before, report.needed_bytes]),
+        *_blocks(report), *_loops(report),
         *_peak(f'Largest at the peak, which is at {short_lines(report.peak_op)}',
                report.peak_variables)
     ],
@@ -107,27 +109,33 @@ def _summary(report: ReportData) -> Table:
     return table
 
 
-def _measured(report: ReportData) -> List[Table]:
-    """Predicted against measured."""
-    found = report.measured
+def measured_tables(found: Optional[MeasuredReport], predicted: Sequence[int]) -> List[Table]:
+    """What was measured, if anything was, beside what was predicted for before and after, if that is known."""
     if found is None:
         return []
-    table = plain_table(
-        f'Measured in {_counted(found.runs, "run")}, each program in a process of its own')
+    here = found.untouched.growth_bytes is None
+    where = 'in this process' if here else 'each program in a process of its own'
+    table = plain_table(f'Measured in {_counted(found.runs, "run")}, {where}')
     sides = [found.untouched] + ([found.optimized] if found.optimized else [])
     for column in ('', 'as it was', 'optimized')[:1 + len(sides)]:
         table.add_column(column, justify='right' if column else 'left')
-    rows = [('tensors, predicted', [human(report.peak_bytes_before),
-                                    human(report.needed_bytes)]),
+    rows = [('tensors, predicted', list(map(human, predicted))),
             ('tensors, first run', [human(side.first_peak_bytes) for side in sides]),
-            ('the process grew by', [human(side.growth_bytes) for side in sides]),
+            ('tensors, least of later runs', [human(side.later_peak_bytes) for side in sides]),
+            ('the process grew by', [human(side.growth_bytes or 0) for side in sides]),
             ('processor time of a run', [f'{side.cpu_seconds:.3f} s' for side in sides])]
-    if found.runs > 1:
-        later = ('tensors, least of later runs', [human(side.later_peak_bytes) for side in sides])
-        rows.insert(2, later)
-    for name, cells in rows:
+    told = (bool(predicted), True, found.runs > 1, not here, True)
+    for name, cells in (row for row, is_told in zip(rows, told) if is_told):
         add_row(table, name, *cells[:len(sides)])
     return [table]
+
+
+def measured_line(found: Optional[MeasuredReport], what: str) -> List[str]:
+    """Whether results are equal, if two programs ran."""
+    if found is None or found.optimized is None:
+        return []
+    states = _counted(found.states, 'parameter')
+    return [found.note or f'Measured {what} and {states} or states: equal to the last bit']
 
 
 def _blocks(report: ReportData) -> List[Table]:
@@ -228,11 +236,7 @@ def _footnotes(report: ReportData) -> List[str]:
         lines.append(
             'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other '
             'plan keeps to the budget.')
-    if report.measured is not None and report.measured.optimized is not None:
-        lines.append(
-            report.measured.note or
-            f'Measured results and {_counted(report.measured.states, "parameter")} or states: '
-            'equal to the last bit')
+    lines += measured_line(report.measured, 'results')
     if report.heap is not None:
         lines.append(str(report.heap))
     if report.unsegmented:

@@ -1,13 +1,14 @@
-"""One program, with the values that its parameters have, run and measured in a process of its own.
+"""One program, with the values that its parameters have, run and measured: in a process of its own, or here.
 
 `python -m transpiler.trials.running` reads a RunSpec as JSON from stdin and prints a Ran as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -17,6 +18,7 @@ from transpiler.backends.base import LiveBackend, Packed
 from transpiler.backends.installed import live_programs
 from transpiler.backends.scopes import fresh_scope
 from transpiler.backends.settings import flags
+from transpiler.errors import InvalidProgramError
 from transpiler.heap import give_back, kept_small
 from transpiler.serving.apart import (Peaks, answer, answer_apart, arrays_in, digest, empty_tensor,
                                       forget_highest, status)
@@ -41,7 +43,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What to run, `runs` times, with the feeds in turn. Programs are files; handles are what `Packed` says.
+    """What to run, `runs` times, with the feeds in turn. Programs are files ('' for one at hand); handles are what `Packed` says.
 
     `startup` ('' for none) makes what `state` does not have. `kept_bytes`: the heap is kept small for a program whose tensors need so
     much at once; not for 0.
@@ -60,13 +62,13 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Ran:
-    """Bytes above resting of the first run, and of each of as many runs as came after it; bytes that the process grew by in the runs; processor
-    seconds of each run; digests of what each run gave and of all parameters and states after the last. Nothing ran if there
-    are parameters and states `missing`."""
+    """Bytes above resting of the first run, and of each of as many runs as came after it; bytes that the process grew by in the runs, if it was
+    there for them alone; processor seconds of each run; digests of what each run gave and of all parameters and states after the
+    last. Nothing ran if there are parameters and states `missing`."""
 
     first_peak_bytes: int = 0
     later_peak_bytes: List[int] = field(default_factory=list)
-    growth_bytes: int = 0
+    growth_bytes: Optional[int] = None
     cpu_seconds: List[float] = field(default_factory=list)
     digests: List[str] = field(default_factory=list)
     state: str = ''
@@ -78,8 +80,39 @@ def run_apart(spec: RunSpec, what: str) -> Ran:
     return Ran(**answer_apart('transpiler.trials.running', asdict(spec), what))
 
 
+def run_here(backend: LiveBackend, program: Any, fetches: List[Any], spec: RunSpec,
+             what: str) -> Ran:
+    """Runs `program` in this process, in a scope of its own; random numbers go on afterwards as if nothing had run.
+
+    Raises:
+        InvalidProgramError: it, which is `what`, does not run.
+    """
+    with dice_kept():
+        try:
+            ran = _started_and_run(backend, program, fetches, spec)
+        except Exception as error:  # what Paddle throws
+            raise InvalidProgramError(f'{what} does not run: {last_line(error)}') from error
+    return replace(ran, growth_bytes=None)
+
+
+@contextlib.contextmanager
+def dice_kept() -> Iterator[None]:
+    """Random numbers after it are those that would have come without it."""
+    dice = paddle.get_rng_state()
+    try:
+        yield
+    finally:
+        paddle.set_rng_state(dice)
+
+
+def last_line(error: Exception) -> str:
+    """What went wrong, of all that Paddle says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
 def run(spec: RunSpec) -> Ran:
-    """Runs in this process."""
+    """Runs in this process, which is there for it alone."""
     paddle.enable_static()
     _set_flags(spec.flags)
     backend = live_programs(paddle.static.Program())
@@ -88,6 +121,10 @@ def run(spec: RunSpec) -> Ran:
         keeper = kept_small(spec.kept_bytes)
         if not isinstance(keeper, str):
             backend.keep(program, keeper)
+    return _started_and_run(backend, program, fetches, spec)
+
+
+def _started_and_run(backend: LiveBackend, program: Any, fetches: List[Any], spec: RunSpec) -> Ran:
     with fresh_scope():
         executor = paddle.static.Executor(paddle.CPUPlace())
         missing = _start(backend, executor, spec)

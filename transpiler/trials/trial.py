@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, FrozenSet, List, Mapping, Sequence
+from typing import Any, Callable, FrozenSet, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import paddle
 
 from transpiler.arguments import Trial
-from transpiler.backends.base import LiveBackend, Packed
+from transpiler.backends.base import Imported, LiveBackend, Packed
 from transpiler.backends.settings import flags
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, UnknownVariableError,
                                VerificationError)
@@ -18,7 +19,7 @@ from transpiler.flow import Decision
 from transpiler.ir import Graph
 from transpiler.plain import did_you_mean, quoted
 from transpiler.report import MeasuredReport, RunsReport
-from transpiler.trials.running import Ran, RunSpec, Tensors, run_apart, tensor_in
+from transpiler.trials.running import Ran, RunSpec, Tensors, run_apart, run_here, tensor_in
 
 _MOST_LISTED = 5
 _APART = (
@@ -27,20 +28,41 @@ _APART = (
 _SHORT_OF_VALUES = (
     'verify_runs: parameter or state {} has no value in the scope, and the default startup program does not make it: run the startup program of this '
     'program first, in the scope that is in force here')
+_NOT_ALONE = (
+    'verify_runs: {} talks to the other workers of the job, which would not come: give shared=True on all of them, and they measure together; '
+    'or leave verify_runs out, and compare on the workers (demos/workers.py does)')
+_NOT_HERE = (
+    'verify_runs: runs are on the CPU, and the workers of this job, to whom {} talks, meet on {}; leave verify_runs out, and '
+    'compare on the workers (demos/workers.py does)')
 _DIFFERENT = (
     'verify_runs: the rewritten program gives other bytes than the program as it was ({}). The program is unchanged. Please report '
     'this as a bug, with the program')
 _UNSTEADY = (
-    'The untouched program gives other bytes from process to process, so its results say nothing of the rewritten one\'s.'
+    'The untouched program gives other bytes each time it is run, so its results say nothing of the rewritten one\'s.'
 )
 
+Together = Callable[[
+    bool
+], bool]  # what is true of any worker that measures beside this one: all wait for it
 
-def measure(backend: LiveBackend, target: Any, decision: Decision, trial: Trial,
-            kept_bytes: int) -> MeasuredReport:
+
+def alone(said: bool) -> bool:
+    """There is no other."""
+    return said
+
+
+def measure(backend: LiveBackend,
+            target: Any,
+            decision: Decision,
+            trial: Trial,
+            kept_bytes: int,
+            together: Together = alone) -> MeasuredReport:
     """Runs `target`, and what `decision` would make of it if that is anything; changes neither, nor the scope.
 
     Args:
-        kept_bytes: for the rewritten one the heap is kept small, as for tensors of so many bytes at once; not for 0.
+        kept_bytes: for the rewritten one the heap is kept small, as for tensors of so many bytes at once; not for 0. Nor where it
+            runs in this process.
+        together: of workers that share the call: each runs the same programs as often, or one would wait in a collective.
 
     Raises:
         VerificationError: they give different bytes.
@@ -48,42 +70,51 @@ def measure(backend: LiveBackend, target: Any, decision: Decision, trial: Trial,
         InvalidArgumentError: a feed does not fit the inputs, or a parameter has no value.
     """
     imported, written = decision.imported, decision.written
-    _check_alone(imported.graph)
+    collective = _collective(imported, together)
     names = sorted(v.name for v in imported.graph.values if v.fetched)
     with tempfile.TemporaryDirectory() as folder:
-        trials = _Trials(backend, imported.graph, trial, Path(folder))
+        here = bool(collective) or not backend.packs(target)
+        trials = _Trials(backend, imported.graph, trial, Path(folder), names, here)
         trials.save_feeds(imported.inputs)
-        trials.save_state()
-        untouched = trials.run(backend.pack(target, names), 'the program as it is', 0)
-        if written is None:
-            return MeasuredReport(trial.runs, _runs(untouched))
-        packed = backend.pack_written(imported, written, names)
-        optimized = trials.run(packed, 'the rewritten program', kept_bytes)
-        note = ''
-        different = _difference(untouched, optimized, names)
-        if different:
-            again = trials.run(backend.pack(target, names), 'the program as it is', 0)
-            if not _difference(untouched, again, names):
+        trials.save_state(bool(collective))
+        together(False)  # nobody runs before all can
+        untouched = trials.untouched(target)
+        optimized = trials.rewritten(imported, written, kept_bytes) if written else None
+        if collective and optimized is None:
+            trials.untouched(target)  # others may have changed theirs
+        different = _difference(untouched, optimized, names) if optimized else ''
+        note = _UNSTEADY if different else ''
+        if together(bool(different)):
+            again = trials.untouched(target)
+            if different and not _difference(untouched, again, names):
                 raise VerificationError(_DIFFERENT.format(different))
-            note = _UNSTEADY
-        return MeasuredReport(trial.runs, _runs(untouched), _runs(optimized), not different,
-                              len(trials.names), note)
+        return MeasuredReport(trial.runs, runs_report(untouched), optimized and
+                              runs_report(optimized), not different, len(trials.names), note)
 
 
-def _check_alone(graph: Graph) -> None:
-    """Raises InvalidArgumentError for a program that would wait for other workers."""
-    op = next((op for op in graph.walk() if op.facts.collective), None)
-    if op is not None:
-        raise InvalidArgumentError(
-            f'verify_runs: {op.kind} talks to the other workers of the job, which a process of its own has not: '
-            'leave verify_runs out, and compare on the workers (demos/workers.py does)')
+def _collective(imported: Imported, together: Together) -> str:
+    """An op that waits for other workers; '' if there is none. Raises InvalidArgumentError where nobody would come, or
+    not to this processor."""
+    op = next((op for op in imported.graph.walk() if op.facts.collective), None)
+    if op is None:
+        return ''
+    if together is alone:
+        raise InvalidArgumentError(_NOT_ALONE.format(op.kind))
+    if imported.closed:
+        raise InvalidArgumentError(f'verify_runs: {imported.closed}; leave verify_runs out')
+    device = paddle.get_device()
+    if device != 'cpu':
+        raise InvalidArgumentError(_NOT_HERE.format(op.kind, device))
+    return op.kind
 
 
 class _Trials:
-    """What all runs have in common, in files of `folder`."""
+    """What all runs have in common, in files of `folder`; all are `here`, in this process, or each in its own."""
 
-    def __init__(self, backend: LiveBackend, graph: Graph, trial: Trial, folder: Path) -> None:
+    def __init__(self, backend: LiveBackend, graph: Graph, trial: Trial, folder: Path,
+                 fetched: Sequence[str], here: bool) -> None:
         self._backend, self._graph, self._trial, self._folder = backend, graph, trial, folder
+        self._fetched, self._here = fetched, here
         self.names = sorted({v.name for v in graph.values if v.persistable and v.size is not None})
         self._feeds: List[Tensors] = []
         self._state = Tensors('', [], {})
@@ -96,31 +127,63 @@ class _Trials:
             _check_feed(feed, inputs, needed)
             self._feeds.append(_saved(self._folder / f'feed_{at}.npz', feed, 'verify_feed'))
 
-    def save_state(self) -> None:
-        """What the scope has; the default startup program makes what it does not have."""
+    def save_state(self, all_there: bool) -> None:
+        """What the scope has; the default startup program makes what it does not have, unless `all_there` has to be: raises
+        InvalidArgumentError then."""
         scope = paddle.static.global_scope()
         held = {name: tensor_in(scope, name) for name in self.names}
         values = {name: value for name, value in held.items() if value is not None}
+        if len(values) < len(held) and all_there:
+            raise InvalidArgumentError(
+                _SHORT_OF_VALUES.format(quoted(sorted(held.keys() - values.keys()), 1)))
         if len(values) < len(held):
             startup = paddle.static.default_startup_program()
             self._startup = self._write('startup', self._backend.pack(startup))
         self._state = _saved(self._folder / 'state.npz', values, 'verify_runs')
 
-    def run(self, packed: Packed, what: str, kept_bytes: int) -> Ran:
-        spec = RunSpec(self._write('program', packed), packed.handles, self._startup, self._state,
-                       self.names, self._feeds, flags(), self._trial.runs, kept_bytes)
+    def untouched(self, target: Any) -> Ran:
+        what, backend = 'the program as it is', self._backend
+        if self._here:
+            return self._run_here(backend.copied(target, self._fetched), what)
+        return self._run_apart(backend.pack(target, self._fetched), what, 0)
+
+    def rewritten(self, imported: Imported, written: Any, kept_bytes: int) -> Ran:
+        what, backend = 'the rewritten program', self._backend
+        if self._here:
+            return self._run_here(backend.copied_written(imported, written, self._fetched), what)
+        return self._run_apart(backend.pack_written(imported, written, self._fetched), what,
+                               kept_bytes)
+
+    def _run_apart(self, packed: Packed, what: str, kept_bytes: int) -> Ran:
+        spec = replace(self._spec(kept_bytes),
+                       program=self._write('program', packed),
+                       handles=packed.handles)
         try:
-            ran = run_apart(spec, what)
+            return _with_values(run_apart(spec, what))
         except InvalidProgramError as error:
             raise InvalidProgramError(f'verify_runs: {error}{_APART}') from error
-        if ran.missing:
-            raise InvalidArgumentError(_SHORT_OF_VALUES.format(quoted(ran.missing, 1)))
-        return ran
+
+    def _run_here(self, copied: Tuple[Any, List[Any]], what: str) -> Ran:
+        try:
+            return _with_values(run_here(self._backend, *copied, self._spec(0), what))
+        except InvalidProgramError as error:
+            raise InvalidProgramError(f'verify_runs: {error}') from error
+
+    def _spec(self, kept_bytes: int) -> RunSpec:
+        return RunSpec('', [], self._startup, self._state, self.names, self._feeds, flags(),
+                       self._trial.runs, kept_bytes)
 
     def _write(self, name: str, packed: Packed) -> str:
         path = self._folder / name
         path.write_bytes(packed.contents)
         return str(path)
+
+
+def _with_values(ran: Ran) -> Ran:
+    """Raises InvalidArgumentError if some parameters had none."""
+    if ran.missing:
+        raise InvalidArgumentError(_SHORT_OF_VALUES.format(quoted(ran.missing, 1)))
+    return ran
 
 
 def _check_feed(feed: Mapping[str, Any], inputs: FrozenSet[str], needed: FrozenSet[str]) -> None:
@@ -163,6 +226,7 @@ def _difference(untouched: Ran, other: Ran, names: Sequence[str]) -> str:
     return '' if untouched.state == other.state else 'parameters and states after the last run'
 
 
-def _runs(ran: Ran) -> RunsReport:
+def runs_report(ran: Ran) -> RunsReport:
+    """What a report says of it."""
     return RunsReport(ran.first_peak_bytes, min(ran.later_peak_bytes, default=ran.first_peak_bytes),
                       ran.growth_bytes, min(ran.cpu_seconds[1:] or ran.cpu_seconds))

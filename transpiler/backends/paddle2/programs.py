@@ -109,6 +109,18 @@ class LivePrograms(Programs):
     def unpack(self, packed: Packed) -> Tuple[framework.Program, List[str]]:
         return framework.Program.parse_from_string(packed.contents), packed.handles
 
+    def packs(self, target: framework.Program) -> bool:
+        """All programs of Paddle 2 are bytes."""
+        return True
+
+    def copied(self, target: framework.Program,
+               fetched: Sequence[str]) -> Tuple[framework.Program, List[str]]:
+        return self.unpack(self.pack(target, fetched))
+
+    def copied_written(self, imported: ImportedProgram, written: EmittedProgram,
+                       fetched: Sequence[str]) -> Tuple[framework.Program, List[str]]:
+        return self.unpack(self.pack_written(imported, written, fetched))
+
     def keep(self, target: framework.Program, keeper: Any) -> bool:
         """Whether `keeper.before_run()` is called ahead of each run of `target` from now on."""
         keep(target, keeper)

@@ -35,17 +35,13 @@ def dump(program: Any, trainable: bool) -> bytes:
         return path.read_bytes()
 
 
-def dump_trained(program: Any) -> bytes:
-    """The same of a program that may train. Paddle 3 takes the stacks of trained blocks out of what it writes, and aborts at those that
-    are in use: what it is given is a copy without.
+def trains_blocks(program: Any) -> bool:
+    """Whether it has trained loops or branches. Paddle 3 takes their stacks out of what it writes, and aborts at those that are in use."""
+    return any(op.name() == CREATE for op in program.global_block().ops)
 
-    Raises:
-        InvalidArgumentError: it has trained loops or branches.
-    """
-    if any(op.name() == CREATE for op in program.global_block().ops):
-        raise InvalidArgumentError(
-            f'verify_runs: Paddle {paddle.__version__} cannot write a program whose loops or branches are trained, for another '
-            'process to run; leave verify_runs out')
+
+def dump_trained(program: Any) -> bytes:
+    """The same of a program that may train, but no blocks (`trains_blocks`): what Paddle is given to write is a copy."""
     return dump(program.clone(), True)
 
 

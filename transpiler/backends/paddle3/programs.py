@@ -15,8 +15,8 @@ from transpiler.backends.paddle3.emitter import Emitted, emit
 from transpiler.backends.paddle3.framing import check_frame
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.naming import named
-from transpiler.backends.paddle3.packing import (dump_trained, load, places, places_in_copy,
-                                                 values_at)
+from transpiler.backends.paddle3.packing import (Place, dump_trained, load, places, places_in_copy,
+                                                 trains_blocks, values_at)
 from transpiler.backends.paddle3.pinning import hold_orders
 from transpiler.backends.paddle3.workspaces import measure
 from transpiler.backends.settings import static_mode
@@ -68,16 +68,24 @@ class LivePrograms:
 
     def pack_written(self, imported: ImportedProgram, written: Written,
                      fetched: Sequence[str]) -> Packed:
-        copied = {op: copy for copy, op in written.kept.items()}
-        copies = {handle.op.id(): copied[op] for op, handle in imported.handles.items()}
-        found = places(imported.program, fetched)
-        return Packed(dump_trained(written.program),
-                      places_in_copy(imported.program, written.program, found, copies))
+        return Packed(dump_trained(written.program), _places(imported, written, fetched))
 
     def unpack(self, packed: Packed) -> Tuple[Any, List[Any]]:
         program = load(packed.contents)
         hold_orders()
         return program, values_at(program, packed.handles)
+
+    def packs(self, target: Any) -> bool:
+        """Paddle 3 cannot write the stacks of trained blocks."""
+        return not trains_blocks(target)
+
+    def copied(self, target: Any, fetched: Sequence[str]) -> Tuple[Any, List[Any]]:
+        return _called_by(target.clone(), places(target, fetched))
+
+    def copied_written(self, imported: ImportedProgram, written: Written,
+                       fetched: Sequence[str]) -> Tuple[Any, List[Any]]:
+        """A copy of the copy: Paddle adds ops that fetch to what is run."""
+        return _called_by(written.program.clone(), _places(imported, written, fetched))
 
     def read(self, target: Any, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
@@ -118,6 +126,20 @@ class LivePrograms:
     def apply(self, target: Any, written: Written) -> None:
         emit(written.imported, written.graph, str(written.program))
         hold_orders()
+
+
+def _places(imported: ImportedProgram, written: Written, fetched: Sequence[str]) -> List[Place]:
+    """Where the values that have these names in what was read are in what was written of it."""
+    copied = {op: copy for copy, op in written.kept.items()}
+    copies = {handle.op.id(): copied[op] for op, handle in imported.handles.items()}
+    found = places(imported.program, fetched)
+    return places_in_copy(imported.program, written.program, found, copies)
+
+
+def _called_by(program: Any, found: Sequence[Place]) -> Tuple[Any, List[Any]]:
+    """`program`, whose order holds if it is marked, and the values at these places."""
+    hold_orders()
+    return program, values_at(program, found)
 
 
 def _cut_of(copy: Any, imported: ImportedProgram) -> Optional[Cut]:
