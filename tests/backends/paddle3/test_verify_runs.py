@@ -13,7 +13,6 @@ from benchmarks.programs.case import Case, Options
 from transpiler.backends.scopes import fresh_scope
 from tests.backends.paddle3.running import kept_names, optimized
 from transpiler import VerificationError
-from transpiler.backends.paddle3.programs import LivePrograms
 
 
 def started() -> Case:
