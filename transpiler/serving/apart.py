@@ -202,6 +202,11 @@ class Peaks:
         """Bytes above resting that the run reached; `seen` are those that somebody saw held."""
         return max(peak_bytes(), seen) - self._ballast_bytes - self.resting
 
+    def above_least_rest(self) -> List[int]:
+        """`seen`, above what is held now if that is less than was held in the beginning: what is freed late was taken for resting."""
+        less = -min(0, self.held())
+        return [each + less for each in self.seen]
+
     def held(self) -> int:
         """Bytes above resting that are held now."""
         return settled_bytes() - self._ballast_bytes - self.resting

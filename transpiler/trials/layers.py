@@ -129,7 +129,8 @@ class _Runs:
             digests.append(digest(results))
             self._forget_gradients()
         state = digest([each.numpy() for each in self.state])
-        return Ran(peaks.seen[0], peaks.seen[1:], None, seconds, digests, state)
+        first, *later = peaks.above_least_rest()
+        return Ran(first, later, None, seconds, digests, state)
 
     def _step(self, number: int) -> List[np.ndarray]:
         """Forward, and backward of every output that has a gradient: outputs, and the gradients of parameters and inputs."""

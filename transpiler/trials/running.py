@@ -169,7 +169,8 @@ def _measured(step: Callable[[int], List[np.ndarray]], spec: RunSpec) -> Ran:
     state = digest([np.array(scope.find_var(name).get_tensor()) for name in spec.names])
     for number in range(1, spec.runs):
         peaks.around(lambda at=number: step(at))  # type: ignore[misc]
-    return Ran(peaks.seen[0], peaks.seen[1:], grown, seconds, digests, state)
+    first, *later = peaks.above_least_rest()
+    return Ran(first, later, grown, seconds, digests, state)
 
 
 def _start(backend: LiveBackend, executor: Any, spec: RunSpec) -> List[str]:
