@@ -4,10 +4,12 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
+import pytest
 from hypothesis import settings
 
+from tests.drops import no_plan_is_dropped
 from tests.installed import paddle_version
 from tests.memory import give_back
 
@@ -44,3 +46,13 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown(item: Any) -> None:  # pylint: disable=unused-argument
     """Processes that run thousands of tests stay small."""
     give_back()
+
+
+@pytest.fixture(autouse=True)
+def _every_plan_is_proved(request: Any) -> Iterator[None]:
+    """Unless the test is marked with `drops_plans`."""
+    if request.node.get_closest_marker("drops_plans"):
+        yield
+        return
+    with no_plan_is_dropped():
+        yield

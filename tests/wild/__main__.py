@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Iterator, List, Tuple
 
+from tests.drops import no_plan_is_dropped
 from tests.wild.seen import NAMES
 from tests.wild.trial import MODES, Verdict, trial, trial_of_seen, warm_up
 
@@ -95,4 +96,5 @@ def _summary(whole: int, not_run: int, changed: int, budgets: int, traded: int, 
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    with no_plan_is_dropped():
+        sys.exit(main())

@@ -203,6 +203,9 @@ def _emptiness(name: str) -> Iterator[Named]:
     def elsewhere(e: EmittedProgram, block: int, at: int) -> None:
         e.message.blocks[block].ops[at].outputs[0].arguments[0] = EMPTY_ARRAY
 
+    def onednn(e: EmittedProgram, block: int, at: int) -> None:
+        add_onednn(e.message.blocks[block].ops[at], True)
+
     _, emitted = rewritten(name)
     for block, at in _fills(emitted.message):
         releases = [
@@ -217,11 +220,27 @@ def _emptiness(name: str) -> Iterator[Named]:
         yield 'twice' + where, lambda e, b=block, i=at: twice(e, b, i)
         yield 'full' + where, lambda e, b=block, i=at: full(e, b, i)
         yield 'elsewhere' + where, lambda e, b=block, i=at: elsewhere(e, b, i)
+        yield 'by oneDNN' + where, lambda e, b=block, i=at: onednn(e, b, i)
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_releases_without_anything_empty_are_rejected(name: str) -> None:
     assert accepted(name, _emptiness(name)) == []
+
+
+def add_onednn(op: framework_pb2.OpDesc, on: bool) -> None:
+    op.attrs.add(name='use_mkldnn', type=framework_pb2.BOOLEAN, b=on)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_what_paddle_writes_into_a_program_that_it_reads_changes_nothing(name: str) -> None:
+    """It says of the tensor without elements that oneDNN does not fill it."""
+
+    def said(e: EmittedProgram) -> None:
+        for block, at in _fills(e.message):
+            add_onednn(e.message.blocks[block].ops[at], False)
+
+    assert _fills(rewritten(name)[1].message) and not is_rejected(name, said)
 
 
 def test_a_release_that_leaves_no_shape_to_a_reader_of_the_shape_is_rejected() -> None:

@@ -95,6 +95,7 @@ def test_a_layer_keeps_masks_in_place_of_what_dropouts_make() -> None:
     assert program.kept_before - program.kept_after > results > program.kept_after
 
 
+@pytest.mark.drops_plans
 def test_a_number_that_is_not_the_one_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong(kind: str, operands: Any, like: Any, fills: Any) -> Any:

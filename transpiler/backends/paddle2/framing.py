@@ -26,6 +26,7 @@ _Block = framework_pb2.BlockDesc
 _Desc = framework_pb2.OpDesc
 _Attributes = Mapping[str, object]
 _ROLE = 'op_role'
+_ONEDNN = 'use_mkldnn'
 _BACKWARD = 1
 _Type = framework_pb2.VarType.Type
 _FP32, _TENSOR, _ARRAY = (framework_pb2.VarType.FP32, framework_pb2.VarType.LOD_TENSOR,
@@ -203,8 +204,9 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
     slots = [_slots(before.inputs), _slots(before.outputs)]
     if is_part:
         slots[0] = [(slots[0][0][0], len(new.operands)), *slots[0][1:]]
-    if slots != [_slots(after.inputs), _slots(after.outputs)] or (before.is_target
-                                                                  != after.is_target):
+    # Paddle, which reads slots by name, puts those of a program that it reads in the order of their names.
+    now = [_slots(after.inputs), _slots(after.outputs)]
+    if [*map(sorted, slots)] != [*map(sorted, now)] or before.is_target != after.is_target:
         raise VerificationError(f'{before.type} has other slots than before')
     expected = _Desc()
     expected.CopyFrom(before)
@@ -390,10 +392,11 @@ def _slots(slots: List[_Desc.Var]) -> List[Tuple[str, int]]:
 
 
 def _said(desc: _Desc) -> Dict[str, object]:
-    """Its attributes but for its role; one of a type that none of ours has is its bytes."""
+    """Its attributes but for its role, and but for oneDNN's where it is off, as it is unless said: Paddle writes that into some
+    ops of programs that it reads. One of a type that none of ours has is its bytes."""
     found: Dict[str, object] = {}
     for attribute in desc.attrs:
-        if attribute.name != _ROLE:
+        if attribute.name != _ROLE and not (attribute.name == _ONEDNN and not attribute.b):
             field = _FIELDS.get(attribute.type)
             value = getattr(attribute, field) if field else attribute.SerializeToString()
             plain = isinstance(value, (bool, int, float, str, bytes))
