@@ -35,6 +35,7 @@ def memory_optimize(
         heap: bool = True,
         segments: Union[str, bool, int] = 'auto',
         shared: bool = False,
+        optimizer: Any = None,
         verify_runs: int = 0,
         verify_feed: Union[None, Mapping[str, Any], Sequence[Mapping[str, Any]]] = None,
         progress: Optional[Callable[[str, float],
@@ -64,7 +65,8 @@ def memory_optimize(
         max_overhead: a share of the step time.
         budget: bytes that all tensors together may take, resting memory included: a number, or a text as '6GB' or
             '1.5GiB'. The cheapest plan that fits is taken; one that costs nothing if there is any. `max_overhead` does
-            not limit it, `recompute` says what may be computed again.
+            not limit it, `recompute` says what may be computed again. Of a layer it limits a step of training that calls it once:
+            forward, backward, and the `optimizer`'s part, with parameters, gradients, and what the optimizer keeps.
         parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
             where that adds no dependence; so the saving is smaller.
         heap: what has been freed goes back to the operating system ahead of the next run, by settings of the process (glibc's
@@ -76,6 +78,8 @@ def memory_optimize(
             worker 0's hints, options and cost model, and on the smallest budget. Then equal programs get equal plans; names and
             the runtime stay each worker's own, and programs that differ are planned each by itself. If one finds no plan (a budget that its
             runtime cannot keep), all raise, and no program is changed.
+        optimizer: of a layer: the `paddle.optimizer.Optimizer` that trains it, if `budget` is to count what it keeps and what it needs while
+            it works. A program has its optimizer in it.
         verify_runs: before anything is changed, the program as it is and the rewritten one run so many times, each in a fresh process on
             the CPU, from the parameters that the scope has (where it has none, from what the default startup program makes), with the
             same random numbers. `report.measured` says what both needed. 0 runs nothing. In this process, from copies of the
@@ -111,7 +115,10 @@ def memory_optimize(
         request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
         if is_layer(input_program):
             _check_alone(others)
-            return _of_layer(input_program, request, options, print_log, trial)
+            return _of_layer(input_program, request, options, print_log, optimizer, trial)
+        if optimizer is not None:
+            raise InvalidArgumentError(
+                'optimizer is taken with a layer; a program has its optimizer in it: leave it out')
         backend = live_programs(input_program)
         request = request.in_names(backend, input_program).checked()
     rounds = None
@@ -136,12 +143,13 @@ def _check_alone(others: Optional[Round]) -> None:
             'and planned then; leave shared out')
 
 
-def _of_layer(target: Any, request: Request, options: PlanOptions, print_log: bool,
+def _of_layer(target: Any, request: Request, options: PlanOptions, print_log: bool, optimizer: Any,
               trial: Optional[arguments.Trial]) -> LayerReport:
     if trial is None:
-        return optimize_layer(target, request, options, print_log)
+        return optimize_layer(target, request, options, print_log, optimizer)
     from transpiler.trials.layers import measured
-    report = measured(target, trial, partial(optimize_layer, target, request, options))
+    optimize = partial(optimize_layer, target, request, options, optimizer=optimizer)
+    report = measured(target, trial, optimize)
     if print_log:
         print(report)
     return report

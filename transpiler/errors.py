@@ -32,11 +32,13 @@ class VerificationError(TranspilerError):
 
 
 class MemoryBudgetError(TranspilerError):
-    """No plan fits into the budget. `best_bytes` is the lowest peak above resting that was reached."""
+    """No plan fits into the budget. `best_bytes` is the lowest peak above resting that was reached, `held_bytes` what is there
+    besides, resting memory included."""
 
-    def __init__(self, message: str, best_bytes: int = 0) -> None:
+    def __init__(self, message: str, best_bytes: int = 0, held_bytes: int = 0) -> None:
         super().__init__(message)
         self.best_bytes = best_bytes
+        self.held_bytes = held_bytes
 
 
 class SavedFileError(TranspilerError):

@@ -59,13 +59,15 @@ OPTIMIZING, RELEASING = Task(OPTIMIZED, OPTIMIZE), Task(RELEASED, RELEASE_ONLY)
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan, its report, and the new program, proved equal; `written` is None if nothing helps."""
+    """A plan, its report, and the new program, proved equal; `written` is None if nothing helps. `held_bytes` are there whatever the
+    plan: resting memory, and what the caller said is there besides."""
 
     plan: Plan
     dims: Dict[str, int]
     report: MemoryReport
     written: Any
     imported: Imported
+    held_bytes: int
 
 
 def _not_tried(decision: Decision) -> None:
@@ -106,8 +108,9 @@ def decide(backend: Backend,
     dims, assumed = request.sizes(imported.graph, imported.inputs)
     count_whole_rows(imported.graph, dims)
     budget = arguments.byte_count('budget', request.budget)
+    held = resting_bytes(imported.graph, dims) + _besides(imported.graph, request)
     if budget is not None:
-        budget -= resting_bytes(imported.graph, dims)
+        budget -= held
         options.progress('running kernels')
         backend.run_kernels(imported)
     options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
@@ -116,12 +119,13 @@ def decide(backend: Backend,
     if closed:
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program
-    proved = _proved(backend, imported, runtime, dims, options, task)
+    with _holding(held):
+        proved = _proved(backend, imported, runtime, dims, options, task)
     said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
     served = request.runtime == 'predictor'  # which runs another operator instead
     piles = '' if served else _piles_up(proved.plan, runtime)
     if piles and budget is not None:
-        raise MemoryBudgetError(piles, proved.plan.sure_bytes)
+        raise MemoryBudgetError(piles, proved.plan.sure_bytes, held)
     alike = _ALIKE.format(request.workers) if request.workers else ''
     note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles, alike)))
     report = build_report(proved.plan,
@@ -131,7 +135,23 @@ def decide(backend: Backend,
                           time.perf_counter() - started,
                           note,
                           options=None if closed else options)
-    return Decision(proved.plan, dims, report, proved.written, imported)
+    return Decision(proved.plan, dims, report, proved.written, imported, held)
+
+
+def _besides(graph: Graph, request: Request) -> int:
+    """Bytes that are there besides all that `graph` has."""
+    own = {v.name for v in graph.values if v.persistable}
+    return sum(size for name, size in request.besides.items() if name not in own)
+
+
+@contextlib.contextmanager
+def _holding(held: int) -> Iterator[None]:
+    """Has errors about the budget say what is there besides."""
+    try:
+        yield
+    except MemoryBudgetError as error:
+        error.held_bytes = held
+        raise
 
 
 def _stale(chosen: Plan, runtime: Runtime) -> str:

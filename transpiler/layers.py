@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
 from transpiler import arguments
-from transpiler.analysis.kept import kept_bytes
+from transpiler.analysis.kept import given_bytes, kept_bytes
 from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_layer
-from transpiler.backends.base import Backend, Traced, Watching
-from transpiler.backends.installed import LayersAround, functions_of, layers_of, watch
-from transpiler.errors import InvalidArgumentError, TranspilerError
+from transpiler.backends.base import Backend, StepBytes, Traced, Watching
+from transpiler.backends.installed import LayersAround, functions_of, layers_of, step_bytes, watch
+from transpiler.errors import InvalidArgumentError, MemoryBudgetError, TranspilerError
 from transpiler.flow import Decision, rewrite
 from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
@@ -50,6 +50,9 @@ class ProgramReport:
         seconds_by_layer: of the report's extra time (`recompute.extra_seconds`, predicted), the seconds of each layer: those of its
             operators that run again, told as above. What loops and branches inside run again is counted
             with the layer around all of them.
+        step: what a step holds besides: parameters, gradients, and what the optimizer keeps if it was given.
+        step_bytes: what a step that runs this program once needs at the most, `step` included: what `budget` limits. 0 if it
+            could not be planned.
         why_not: why it is untouched.
     """
 
@@ -61,6 +64,8 @@ class ProgramReport:
     kept_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
     peak_by_layer: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
     seconds_by_layer: Mapping[str, float] = field(default_factory=dict)
+    step: StepBytes = StepBytes({})
+    step_bytes: int = 0
     why_not: str = ''
 
 
@@ -87,6 +92,9 @@ class LayerReport:
                 console.print(_kept_table(each))
             if each.peak_by_layer:
                 console.print(_peak_table(each))
+            if each.step_bytes:
+                console.print(f'A step needs at most {human(each.step_bytes)}: '
+                              f'{_parts_of(each.step, each.step_bytes)}.')
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
         for table in measured_tables(self.measured, self._predicted()):
@@ -106,8 +114,9 @@ class LayerReport:
 def optimize_layer(target: Any,
                    request: Request,
                    options: PlanOptions,
-                   print_log: bool = False) -> LayerReport:
-    """Watches the static functions of `target`. Those that are watched keep what they were told first.
+                   print_log: bool = False,
+                   optimizer: Any = None) -> LayerReport:
+    """Watches the static functions of `target`, which `optimizer` trains. Those that are watched keep what they were told first.
 
     Raises:
         TranspilerError: bad arguments, no static function, or a Paddle whose layers nobody knows.
@@ -118,7 +127,9 @@ def optimize_layer(target: Any,
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue
-        planner = _Planner(name, layers_of(target, function), request, options, report, print_log)
+        step = step_bytes(target, function, optimizer)
+        planner = _Planner(name, layers_of(target, function), step, request, options, report,
+                           print_log)
         watched = watch(function, planner)
         setattr(function, _REPORT, report)
         report._undo.append(lambda f=function, w=watched: _let_go(f, w))
@@ -153,6 +164,7 @@ class _Planner:
 
     function: str
     layers: Callable[[], LayersAround]
+    step: StepBytes
     request: Request
     options: PlanOptions
     report: LayerReport
@@ -161,14 +173,31 @@ class _Planner:
     def __call__(self, backend: Backend, target: Any, traced: Traced) -> bool:
         try:
             layers = self.layers()
-            decision = rewrite(backend, target, self.request, self.options)
+            wanted = replace(self.request, besides=_besides(self.step))
+            decision = rewrite(backend, target, wanted, self.options, tried=self._check_update)
         except Exception as error:  # whatever it is, the caller's step goes on with the program as it was
             why_not = str(error) if isinstance(error, TranspilerError) else repr(error)
+            if isinstance(error, MemoryBudgetError):
+                why_not = self._over_budget(error)
             warnings.warn(f'memory_optimize: {self.function} is untouched: {why_not}', stacklevel=2)
             self._add(ProgramReport(self.function, traced, why_not=why_not))
             return False
-        self._add(_reported(self.function, traced, decision, layers))
+        self._add(_reported(self.function, traced, decision, layers, self.step))
         return decision.written is not None
+
+    def _check_update(self, decision: Decision) -> None:
+        """Raises MemoryBudgetError if the budget has less than the optimizer needs when the program is through."""
+        budget, needed = arguments.byte_count('budget',
+                                              self.request.budget), _updating(self.step, decision)
+        if budget is not None and decision.held_bytes + needed > budget:
+            raise MemoryBudgetError('', needed, decision.held_bytes)
+
+    def _over_budget(self, error: MemoryBudgetError) -> str:
+        """What does not fit, in one line."""
+        needed = error.held_bytes + error.best_bytes
+        return (
+            f'budget={self.request.budget!r} is less than the {needed} bytes that a step needs: '
+            f'{_parts_of(self.step, needed)}')
 
     def _add(self, made: ProgramReport) -> None:
         self.report.programs.append(made)
@@ -176,8 +205,8 @@ class _Planner:
             print(self.report)
 
 
-def _reported(function: str, traced: Traced, decision: Decision,
-              layers: LayersAround) -> ProgramReport:
+def _reported(function: str, traced: Traced, decision: Decision, layers: LayersAround,
+              step: StepBytes) -> ProgramReport:
     plan = decision.plan
     why_not = '' if decision.written is not None else decision.report.note
     made = layers_of_ops(plan.original, *layers)
@@ -189,7 +218,30 @@ def _reported(function: str, traced: Traced, decision: Decision,
                          kept_by_layer=_by_layer(kept_by_layer, plan, made, layers[1][-1]),
                          peak_by_layer=_by_layer(peak_by_layer, plan, made, layers[1][-1]),
                          seconds_by_layer=_seconds_by_layer(plan, made, layers[1][-1]),
+                         step=step,
+                         step_bytes=decision.held_bytes +
+                         max(plan.sure_bytes, _updating(step, decision)),
                          why_not=why_not)
+
+
+def _besides(step: StepBytes) -> Dict[str, int]:
+    """As a request has it. No tensor has a name with a space."""
+    return {**step.tensors, 'all gradients': step.gradients, 'all state': step.state}
+
+
+def _updating(step: StepBytes, decision: Decision) -> int:
+    """Bytes besides those that are held, while the optimizer works: gradients have been added to those that are."""
+    return given_bytes(decision.plan.original, decision.plan.before) + step.updating
+
+
+def _parts_of(step: StepBytes, needed: int) -> str:
+    """What the bytes of a step are for."""
+    state = f'what {step.optimizer} keeps {human(step.state)}' if step.optimizer else (
+        'what the optimizer keeps is not counted (optimizer=)')
+    program = needed - sum(step.tensors.values()) - step.gradients - step.state
+    return (
+        f'parameters and buffers {human(sum(step.tensors.values()))}, gradients of the step before '
+        f'{human(step.gradients)}, {state}, the program or the update {human(program)}')
 
 
 def _by_layer(shares: Callable[..., Dict[str, int]], plan: Plan, made: Mapping[int, str],

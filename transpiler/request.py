@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Container, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
 from transpiler import arguments
@@ -20,6 +20,7 @@ _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
 class Request:
     """What the caller said of the program and of how it will run; see memory_optimize.
 
+    `besides` is what else the budget has to bear: bytes by name, which are not counted again if the program itself names them as resting.
     With `workers`, hints are what so many agreed on, `cost` is the speed that all plan for, and inputs and loops that are not in
     this program are those of another's.
     """
@@ -32,6 +33,7 @@ class Request:
     budget: Union[None, int, str] = None
     cost: Optional[CostModel] = None
     workers: int = 0
+    besides: Mapping[str, int] = field(default_factory=dict)
 
     def in_names(self, backend: LiveBackend, program: Any) -> Request:
         """The same, with names in place of values of `program`."""

@@ -74,6 +74,8 @@ class Runtime:
         can: what a plan may ask of it.
         upkeep: what it keeps besides tensors.
         keeps_fetched: a later run begins with what the one before has given out.
+        bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
+            give back what a later one would still hold.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Runtime:
     can: FrozenSet[Can] = EVERYTHING
     upkeep: Upkeep = Upkeep()
     keeps_fetched: bool = False
+    bears_delays: bool = False
 
     def in_segments(self) -> Runtime:
         """The same for a program whose main region runs in segments: there it works in place nowhere by itself."""

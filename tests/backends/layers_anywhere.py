@@ -1,21 +1,25 @@
 """What is true of layers on any Paddle: imported by the tests of each."""
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache, partial
+import gc
 import math
 import re
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 import paddle
 import pytest
 
+from benchmarks.measure import Peaks, Watcher
+from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
                                    static, trained)
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
+from transpiler.backends.optimizers import step_bytes
 from transpiler.trials import layers as trial_of_layers
 
 
@@ -367,3 +371,139 @@ def test_bad_calls_are_answered_at_once() -> None:
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             memory_optimize(made, **options)
         assert trained(made, SIMPLE) == untouched('called', True)
+
+
+class Wide(paddle.nn.Layer):
+    """Parameters, what is kept and what runs again all count: some MB each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = paddle.nn.LayerList(
+            [paddle.nn.Linear(*each) for each in [(128, 512), (512, 128)] * 2])
+
+    def forward(self, x: Any) -> Any:
+        for up, down in zip(self.layers[::2], self.layers[1::2]):
+            x = x + down(paddle.nn.functional.gelu(paddle.tanh(up(x)) * 2.0))
+        return paddle.mean(x * x)
+
+
+class Steps:
+    """Of a fresh layer and a fresh optimizer, as users write them, so that gradients are set to zero and stay. What is read are the
+    bytes at a step's peak, with all that layer and optimizer hold."""
+
+    def __init__(self, kind: str, budget: Optional[int]) -> None:
+        gc.collect()
+        self._peaks = Peaks()
+        paddle.seed(3)
+        self._made = static(Wide(), True)
+        self._optimizer = getattr(paddle.optimizer, kind)(0.01, parameters=self._made.parameters())
+        self._report = memory_optimize(self._made,
+                                       budget=budget,
+                                       recompute='max',
+                                       optimizer=self._optimizer)
+
+    def peak(self) -> int:
+        """Of the next step."""
+        self._peaks.start_run()
+        with Watcher() as watcher:
+            loss = self._made(paddle.ones([512, 128]))
+            loss.backward()
+            self._optimizer.step()
+            self._optimizer.clear_grad()
+        return self._peaks.above_resting(watcher.highest)
+
+    @property
+    def program(self) -> Any:
+        program, = self._report.programs
+        return program
+
+
+@pytest.mark.parametrize('kind', ['SGD', 'Momentum', 'Adam'])
+def test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_cannot_be(
+        kind: str) -> None:
+    free = Steps(kind, None)
+    free.peak()
+    least = free.program.step_bytes
+    steps = Steps(kind, least)
+    first = steps.peak()
+    report = steps.program.report
+    assert report is not None and report.changed and steps.program.step_bytes == least
+    later, = settled.least(lambda: [steps.peak()], [least])
+    in_time = least - report.sure_bytes + report.needed_bytes
+    assert 0.97 * in_time <= later <= least
+    first, = settled.least(lambda: [min(first, Steps(kind, least).peak())], [least], most=20)
+    assert first <= least
+    refused = Steps(kind, least - 1)
+    with pytest.warns(UserWarning, match=f'{least - 1} is less than the {least} bytes') as said:
+        refused.peak()
+    assert refused.program.report is None
+    assert refused.program.why_not in str(said[-1].message) and kind in refused.program.why_not
+    assert '\n' not in refused.program.why_not
+
+
+OPTIMIZERS = [
+    name for name, kind in vars(paddle.optimizer).items()
+    if isinstance(kind, type) and issubclass(kind, paddle.optimizer.Optimizer)
+    and name not in ('Optimizer', 'LBFGS')
+]  # yapf: disable
+
+
+def stepped(optimizer: Any, layer: Any) -> int:
+    """Bytes at the peak of a step above those from before it, gradients and state not counted that are there then."""
+    for parameter in layer.parameters():
+        parameter.stop_gradient or parameter._grad_ivar() is None and paddle.sum(
+            parameter * 0.5).backward()
+    gc.collect()
+    peaks = Peaks()
+    peaks.start_run()
+    with Watcher() as watcher:
+        optimizer.step()
+    return peaks.above_resting(watcher.highest)
+
+
+def kept_by(optimizer: Any) -> int:
+    kept = [each for all_of in optimizer._accumulators.values() for each in all_of.values()]
+    rate = list(optimizer._learning_rate_map.values())
+    return sum(each.numpy().nbytes for each in (*kept, *rate))
+
+
+@pytest.mark.parametrize('name', OPTIMIZERS)
+def test_what_an_optimizer_keeps_is_told_before_it_does(name: str) -> None:
+    layer = paddle.nn.Linear(256, 1024)
+    layer.frozen = layer.create_parameter([1 << 16])
+    layer.frozen.stop_gradient = True
+    optimizer = getattr(paddle.optimizer, name)(learning_rate=0.01, parameters=layer.parameters())
+    told = step_bytes(layer, optimizer)
+    assert not optimizer._accumulators and told == step_bytes(layer, optimizer)
+    assert sum(told.tensors.values()) == sum(p.numpy().nbytes for p in layer.parameters())
+    assert told.gradients == sum(p.numpy().nbytes for p in (layer.weight, layer.bias))
+    seen = stepped(optimizer, layer)
+    assert told.state == kept_by(optimizer) and told.optimizer == name
+    assert told.state <= seen <= told.state + told.updating
+
+
+def test_clipped_gradients_and_those_with_decay_count_while_an_optimizer_works() -> None:
+    layer = paddle.nn.LayerList([paddle.nn.Linear(256, 256) for _ in range(4)])
+    optimizer = paddle.optimizer.SGD(0.01,
+                                     parameters=layer.parameters(),
+                                     weight_decay=paddle.regularizer.L2Decay(0.1),
+                                     grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
+    told = step_bytes(layer, optimizer)
+    seen = stepped(optimizer, layer)
+    assert told.gradients <= seen - told.state <= told.updating
+
+
+def test_optimizers_of_which_nothing_is_known_are_refused_at_once() -> None:
+
+    class Own(paddle.optimizer.SGD):
+        """Keeps whatever it likes."""
+
+    made = simple()
+    for optimizer, words in ((0.1, 'not float'), (Own(parameters=made.parameters()), 'Own'),
+                             (paddle.optimizer.LBFGS(parameters=made.parameters()), 'LBFGS')):
+        with pytest.raises(InvalidArgumentError, match=f'optimizer.*{words}'):
+            memory_optimize(made, optimizer=optimizer)
+    assert trained(made, SIMPLE) == untouched('called', True)
+    with pytest.raises(InvalidArgumentError, match='optimizer is taken with a layer'):
+        memory_optimize(paddle.static.Program(),
+                        optimizer=paddle.optimizer.SGD(parameters=made.parameters()))

@@ -23,3 +23,14 @@ def kept_bytes(graph: Graph, timeline: Timeline) -> Dict[int, int]:
         for each in timeline.residents(boundary.id)
         if each.storage not in boundary.results
     }
+
+
+def given_bytes(graph: Graph, timeline: Timeline) -> int:
+    """Bytes of what the caller gives the first part and gets from it, and so may hold when the second is through."""
+    given = {v.storage: v.bound for v in graph.values if v.fed}
+    for op in graph.region_ops(0):
+        if op.facts.boundary:
+            break
+        made = (graph.values[v] for v in op.writes())
+        given.update((v.storage, v.bound) for v in made if v.fetched and not v.persistable)
+    return sum(timeline.evaluate(size) for size in given.values() if size is not None)

@@ -42,6 +42,25 @@ class Traced:
     inputs: str
 
 
+@dataclass(frozen=True)
+class StepBytes:
+    """What a step of training holds besides the program that it runs.
+
+    Attributes:
+        tensors: bytes of parameters and buffers, by name.
+        gradients: bytes of all gradients: those of the step before stay until they are added to, as `clear_grad` sets them to zero.
+        state: bytes that the optimizer keeps from its first step on; 0 if it is not known.
+        updating: bytes that it needs while it works, besides gradients and state.
+        optimizer: its class; '' if it is not known.
+    """
+
+    tensors: Mapping[str, int]
+    gradients: int = 0
+    state: int = 0
+    updating: int = 0
+    optimizer: str = ''
+
+
 class Imported(Protocol):
     """A program that was read. What a back end needs to write it back is there, too, and nobody else's business."""
 

@@ -9,7 +9,7 @@ import importlib
 import weakref
 from typing import Any, Callable, Dict, Tuple
 
-from transpiler.backends.base import LiveBackend, Planner, SavedPrograms, Watching
+from transpiler.backends.base import LiveBackend, Planner, SavedPrograms, StepBytes, Watching
 from transpiler.errors import InvalidProgramError, UnsupportedPaddleError
 
 _BACK_ENDS = {
@@ -79,6 +79,15 @@ def layers_of(target: Any, function: Any) -> Callable[[], LayersAround]:
             return {}, ('',)
         return module.holders(layer), module.chain_of(layer, inner)
 
+    return found
+
+
+def step_bytes(target: Any, function: Any, optimizer: Any) -> StepBytes:
+    """What a step that trains `target` with `optimizer` holds besides the programs of `function`; see `backends.optimizers`."""
+    layer = target if hasattr(target, 'named_sublayers') else importlib.import_module(
+        'transpiler.backends.static_functions').layer_of(function)
+    found: StepBytes = importlib.import_module('transpiler.backends.optimizers').step_bytes(
+        layer, optimizer)
     return found
 
 

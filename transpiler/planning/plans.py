@@ -109,11 +109,17 @@ class Plan:
         """
         if self.served:
             return self.needed_bytes
+        if self._bears_delays:
+            return max(self.needed_bytes, self.after.lagging_peak_bytes)
         if self.segments and len(self.graph.regions) == 1:
             return self.needed_bytes + self._fed_bytes * self.after.lifetimes.runtime.delays.runs
         if not self.after.lifetimes.runtime.collects:
             return self.needed_bytes + self._fed_bytes
         return self._uncollected(self.loose or self.frees_in_time, lags=False)
+
+    @property
+    def _bears_delays(self) -> bool:
+        return self.after.lifetimes.runtime.collects and self.after.lifetimes.runtime.bears_delays
 
     def _uncollected(self, as_it_is: bool, lags: bool) -> int:
         return max(self.needed_bytes, without_collector(self.graph, self.after, as_it_is, lags))
@@ -130,6 +136,7 @@ class Plan:
           what it needed before.
         - a saved program for a predictor: `needed_bytes`. Its ops are in a block whose variables are freed by the thread
           that runs it, before its next op starts.
+        - a layer's program: `needed_bytes`, or the peak with a collector two ops behind, if that is more. Nothing in it could give back.
 
         Where kernels have layouts of their own (oneDNN, as `paddle.static.amp.bf16` asks for), the executor's copies of what
         they read and write come on top: the first run frees none of them before its end.
@@ -138,7 +145,7 @@ class Plan:
         if not self.after.lifetimes.runtime.collects:
             unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
             most = max(most, self.needed_before) if unheld else most
-        elif len(self.graph.regions) > 1 and not self.served:
+        elif len(self.graph.regions) > 1 and not self.served and not self._bears_delays:
             most = self._uncollected(self.loose or self.frees_in_time, lags=True)
         return most + self._copies
 

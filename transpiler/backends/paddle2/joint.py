@@ -39,7 +39,7 @@ class JointPrograms(LivePrograms):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, can=_CAN, in_place=frozenset())
+        return replace(super().runtime, can=_CAN, in_place=frozenset(), bears_delays=True)
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:

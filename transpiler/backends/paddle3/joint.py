@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, FrozenSet, Tuple
 
 from transpiler.backends.paddle3.emitter import emit
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.programs import LivePrograms, Written
+from transpiler.runtime import Runtime
 
 
 @dataclass
@@ -21,6 +22,10 @@ class JointProgram:
 
 class JointPrograms(LivePrograms):
     """Targets are `JointProgram`s. Paddle runs both parts in the order of their ops (`used_for_jit`): nothing has to hold it."""
+
+    @property
+    def runtime(self) -> Runtime:
+        return replace(super().runtime, bears_delays=True)
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
