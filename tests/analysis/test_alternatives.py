@@ -221,3 +221,23 @@ def test_scopes_inside_a_branch_are_gone_when_its_gradient_hands_out(kept: int) 
     assert found['backward'] == [4 + kept]  # g, own, b, what is inside, and e
     for point in timeline.points:
         assert point.bytes == sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
+
+
+def test_what_a_gradients_ops_write_around_it_ends_with_its_last_reader() -> None:
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.values('a g w x y')
+    forward = branch(draft, 'a', 1, 0, False, True)
+    draft.op('fill', '', 'g')
+    op = draft.op('conditional_block_grad', 'g', 'w')
+    back = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=forward)
+    draft.op('grad', 'a0', 'w', back)  # as the gradient of a weight, which the block does not declare
+    draft.graph.regions[back].results = ((draft.id('w'), draft.id('w')),)
+    draft.op('clip', 'w', 'x')
+    draft.op('scale', 'x', 'y')
+    draft.op('end', 'y', '')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    found = units(timeline)
+    assert (found['clip'], found['scale'], found['end']) == ([2], [2], [1])  # w and x, x and y, y
+    order = list(draft.graph.regions[0].ops)
+    assert timeline.peak_within(0, order) == timeline.peak_bytes
