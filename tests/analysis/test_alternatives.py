@@ -231,7 +231,8 @@ def test_what_a_gradients_ops_write_around_it_ends_with_its_last_reader() -> Non
     draft.op('fill', '', 'g')
     op = draft.op('conditional_block_grad', 'g', 'w')
     back = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=forward)
-    draft.op('grad', 'a0', 'w', back)  # as the gradient of a weight, which the block does not declare
+    # As the gradient of a weight, which the block does not declare.
+    draft.op('grad', 'a0', 'w', back)
     draft.graph.regions[back].results = ((draft.id('w'), draft.id('w')),)
     draft.op('clip', 'w', 'x')
     draft.op('scale', 'x', 'y')

@@ -324,3 +324,43 @@ def test_trips_that_are_a_product_are_counted_too() -> None:
 def test_an_empty_program_needs_nothing() -> None:
     timeline = Timeline(Draft().graph, COLLECTING, {})
     assert timeline.peak_bytes == 0 and timeline.points == [] and timeline.peak_size() == 0
+
+
+def after_a_loop(ops: int, rows: int) -> Draft:
+    """A loop whose trips leave two units to the collector, and so many ops after it, each of a result of so many rows."""
+    draft = Draft()
+    draft.value('h', fed=True)
+    body = draft.region(draft.op('while', 'h', 'h'), RegionKind.LOOP, trips=Size.dim('T'))
+    draft.values('a b', region=body)
+    draft.op('make', 'h', 'a', body)
+    draft.op('make', 'a', 'b', body)
+    draft.op('assign', 'b', 'h', body)
+    for i in range(ops):
+        draft.value(f'v{i}', rows)
+        draft.op('fill', '', f'v{i}')
+    return draft
+
+
+@pytest.mark.parametrize('trips', [1, 3, 5, 50])
+def test_what_a_loop_leaves_to_a_sleeping_collector_is_there_for_all_of_a_short_run(
+        trips: int) -> None:
+    graph = after_a_loop(9, 1).graph
+    timeline = Timeline(graph, COLLECTING, {'T': trips})
+    released = frozenset(v.storage for v in graph.values)
+    left = 2 * UNIT * min(trips, 5)
+    assert timeline.uncollected_points(released)[-1].bytes == UNIT + 4  # h is fed
+    assert timeline.uncollected_points(released, lags=True)[-1].bytes == UNIT + 4 + left
+    assert timeline.left_inside == left
+    assert Timeline(graph, IDEAL, {'T': trips}).left_inside == 0
+
+
+def test_what_a_loop_leaves_is_gone_when_the_collector_has_woken_up() -> None:
+    graph = after_a_loop(9, 1 << 20).graph  # 4 MiB: a millisecond each
+    timeline = Timeline(graph, COLLECTING, {'T': 3})
+    released = frozenset(v.storage for v in graph.values)
+    later = [
+        point.bytes - each.bytes for point, each in zip(
+            timeline.uncollected_points(released, lags=True), timeline.uncollected_points(released))
+    ]
+    assert later[4:] == [6 * UNIT] * 4 + [0] * 5
+    assert timeline.left_inside == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 from transpiler.ir import Graph, Op, Region, RegionKind
 
@@ -39,17 +41,29 @@ class CostModel:
 
     def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
         """One run of the ops of `region`, loops with all their trips."""
+        return sum(self._whole_seconds(graph, op, dims) for op in graph.region_ops(region))
+
+    def ops_within(self, graph: Graph, region: int, dims: Mapping[str, int],
+                   seconds: float) -> List[int]:
+        """By position of `region`: how many of the ops after it begin less than `seconds` after it ends; one more than there are
+        if all end before that."""
+        ends = list(
+            itertools.accumulate(
+                self._whole_seconds(graph, op, dims) for op in graph.region_ops(region)))
+        return [bisect.bisect_left(ends, end + seconds, lo=at) - at for at, end in enumerate(ends)]
+
+    def _whole_seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
+        """One run of `op` and of what it runs, loops with all their trips."""
+        if not op.regions:
+            return self.seconds(graph, op, dims)
         total = 0.0
-        for op in graph.region_ops(region):
-            if not op.regions:
-                total += self.seconds(graph, op, dims)
-            for inner in op.regions:
-                facts = graph.regions[inner]
-                loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
-                trips = facts.trips.evaluate(dims) if loops else 1
-                total += trips * self.region_seconds(graph, inner, dims)
-                if loops:
-                    total += trips * self._trip_seconds(graph, facts, dims)
+        for inner in op.regions:
+            facts = graph.regions[inner]
+            loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+            trips = facts.trips.evaluate(dims) if loops else 1
+            total += trips * self.region_seconds(graph, inner, dims)
+            if loops:
+                total += trips * self._trip_seconds(graph, facts, dims)
         return total
 
     def _trip_seconds(self, graph: Graph, region: Region, dims: Mapping[str, int]) -> float:

@@ -89,7 +89,9 @@ class Lifetimes:
         """Values that are there at the end of their region, and whether they are at its start. What a region hands out by writing
         it where it belongs, in a region around, is no such value."""
         values = self._graph.values
-        yield from ((inner, False) for region in self._graph.regions for inner, _ in region.results
+        yield from ((inner, False)
+                    for region in self._graph.regions
+                    for inner, _ in region.results
                     if values[inner].region == region.id)
         yield from ((v.id, v.fed) for v in self._graph.values if v.fed or v.fetched)
 

@@ -9,6 +9,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.ir import MOVE, ONE, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.runtime import Runtime
@@ -30,10 +31,15 @@ _Missing = Tuple[FrozenSet[int], int]
 
 
 class _Late(NamedTuple):
-    """How many ops late what dies in a region is freed, by region; what only `released` storages hold is in time."""
+    """How many ops late what dies in a region is freed, by region; what only `released` storages hold is in time.
+
+    `asleep`: by position of the main region, for how many ops after it the collector may sleep on, with what loops and branches
+    have left to it; empty where that is as long as for the region's own.
+    """
 
     ops: Callable[[Region], int]
     released: FrozenSet[int] = frozenset()
+    asleep: Sequence[int] = ()
 
 
 class _Left(NamedTuple):
@@ -165,12 +171,14 @@ class Timeline:
                            released: FrozenSet[int] = frozenset(),
                            lags: bool = False) -> List[Point]:
         """As `points`, if of the main block nothing is freed in a run but by RELEASE ops, and what only `released` storages
-        hold. In loops and branches it is freed in time, or late as in `lagging_points` if that `lags`.
+        hold. In loops and branches it is freed in time, or late as in `lagging_points` if that `lags`; what they leave to the
+        collector is there until that has come for sure.
 
         The collector's thread sleeps: where a step takes no longer than that, it does not come in time for any of it.
         """
         points: List[Point] = []
-        late = _Late(self._never_in_main_and_late if lags else _never_in_main, released)
+        late = _Late(self._never_in_main_and_late, released, self._asleep) if lags else _Late(
+            _never_in_main, released)
         self._run(self._graph.regions[0], 0, points, late)
         return points
 
@@ -181,6 +189,27 @@ class Timeline:
             return 0
         delays = self.lifetimes.runtime.delays
         return delays.inner_ops if region.parent >= 0 else delays.ops
+
+    @property
+    def left_inside(self) -> int:
+        """Bytes that loops and branches of a run may leave to a late collector, and that are there when the next one begins."""
+        main, left = self._graph.regions[0], Fullest()
+        late = _Late(self._never_in_main_and_late, asleep=self._asleep)
+        for at, place, amount in self._left_to_collector(main, late):
+            if at + self._asleep[at] >= len(main.ops):
+                left.add(place, amount)
+        return left.total
+
+    @property
+    def _asleep(self) -> List[int]:
+        """By position of the main region: how many of the ops after it may begin before the collector has woken up; from the
+        next run on, if more than there are."""
+        delays = self.lifetimes.runtime.delays
+        return self.once(
+            'asleep', lambda: [
+                max(ops, delays.ops)
+                for ops in CostModel().ops_within(self._graph, 0, self._dims, delays.seconds)
+            ])
 
     def _never_in_main_and_late(self, region: Region) -> int:
         return self.ops_late(region) if region.parent >= 0 else len(region.ops)
@@ -238,6 +267,10 @@ class Timeline:
         arriving = sum(self.evaluate(each.size) for each in self._arrivals(region).values())
         return left - self._missing_bytes(region, self._missing(region)) - arriving
 
+    def _trips_late(self, region: Region) -> int:
+        """How many trips of `region` before the one that runs the collector may be behind."""
+        return min(self._earlier_trips(region), self.lifetimes.runtime.delays.trips)
+
     def _earlier_trips(self, region: Region) -> int:
         return max(0, self.evaluate(region.trips) - 1)
 
@@ -271,8 +304,7 @@ class Timeline:
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 found = live.given(self._place(inner)) + self.around_a_trip(inner)
                 if late and late.ops(inner):
-                    found += min(self._earlier_trips(inner),
-                                 self.lifetimes.runtime.delays.trips) * self._collected_in(inner)
+                    found += self._trips_late(inner) * self._collected_in(inner)
                 yield _Entry(inner, found)
             after.apply(at, live)
 
@@ -390,8 +422,9 @@ class Timeline:
                       released.issuperset(lifetime.storages))
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
         for at, place, amount in self._left_to_collector(region, late) if late else ():
+            asleep = late.asleep[at] if late.asleep and not region.id else self.ops_late(region)
             after.note(at, place, amount)
-            after.note(at + self.ops_late(region), place, -amount)
+            after.note(at + asleep, place, -amount)
         for arrival in self._arrivals(region).values():
             before.note(arrival.at, None, self.evaluate(arrival.size))
         for left in self._scopes_left_in(region):
@@ -402,12 +435,14 @@ class Timeline:
 
     def _left_to_collector(self, region: Region,
                            late: _Late) -> Iterator[Tuple[int, Optional[Place], int]]:
-        """Bytes that branches in `region` may leave to a late collector when they are through, with where they stand."""
+        """Bytes that branches in `region` may leave to a late collector when they are through, with where they stand; loops too
+        where it may sleep on for many ops."""
         for at, op in enumerate(self._graph.region_ops(region.id)):
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 is_branch = inner.kind in (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
-                if is_branch and late.ops(inner):
-                    yield at, self._place(inner), self._collected_in(inner)
+                if late.ops(inner) and (is_branch or (late.asleep and not region.id)):
+                    trips = 1 if is_branch else 1 + self._trips_late(inner)
+                    yield at, self._place(inner), trips * self._collected_in(inner)
 
     def _arrivals(self, region: Region) -> Dict[int, _Arrival]:
         """By storage: what the op that runs `region`, a branch, makes, and is there only when an op inside has made it."""

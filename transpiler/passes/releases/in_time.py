@@ -37,14 +37,16 @@ def without_collector(graph: Graph, timeline: Timeline, as_it_is: bool, lags: bo
 
     What it alone can free (what is fed or fetched, scalars, what may be looked for by name) piles up in a run, and is there
     in the next ones until it comes. `as_it_is`: so is all that the program has no RELEASE op for; if not, what
-    `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too.
+    `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too, and with what they left
+    when they were through.
     """
 
     def peak() -> int:
         released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
         points = uncollected_with_workspaces(graph, timeline, released, lags)
         most = max((point.bytes for point in points), default=0)
-        return most + from_before(graph, timeline, released)
+        inside = timeline.left_inside * _runs_late(graph, timeline) if lags else 0
+        return most + inside + from_before(graph, timeline, released)
 
     return timeline.once(('without collector', as_it_is, lags), peak)
 
