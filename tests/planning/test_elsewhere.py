@@ -6,7 +6,7 @@ from typing import List, Tuple
 import pytest
 
 from tests.graphs import dims_of, generated
-from transpiler.analysis.elsewhere import other_sizes, other_ways, without
+from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
@@ -22,7 +22,7 @@ MODELS = (COLLECTING, RETAINING)
 
 
 def peaks(graph: Graph, original: Graph, model: Runtime) -> Tuple[int, ...]:
-    """At other sizes and on other ways, in later runs and in a first one."""
+    """At other sizes and on other ways, at some of the sizes too, in later runs and in a first one."""
     dims = dims_of(original, 3)
     found: List[int] = []
     for rules in (model, model.freeing()):
@@ -30,7 +30,10 @@ def peaks(graph: Graph, original: Graph, model: Runtime) -> Tuple[int, ...]:
         found += [peak_with_workspaces(graph, here.at(each)) for each in (dims, *other_sizes(dims))]
         for way in other_ways(original):
             taken = without(graph, way)
-            found.append(peak_with_workspaces(taken, Timeline(taken, rules, dims)))
+            there = Timeline(taken, rules, dims)
+            found += [
+                peak_with_workspaces(taken, there.at(each)) for each in (dims, *some_sizes(dims))
+            ]
     return tuple(found)
 
 
@@ -99,9 +102,12 @@ def test_with_branches_left_out_no_plan_needs_more(model: Runtime) -> None:
         dims = dims_of(graph, 3)
         tried = tried_plans(Runner(graph, model, dims, PlanOptions()), OPTIMIZE)
         for each in {id(each.graph): each.graph for each in tried}.values():
-            whole = peak_with_workspaces(each, Timeline(each, model, dims))
+            whole = Timeline(each, model, dims)
             for way in other_ways(graph):
                 taken = without(each, way)
-                assert peak_with_workspaces(taken, Timeline(taken, model, dims)) <= whole
-                looked += 1
-    assert looked > 20
+                there = Timeline(taken, model, dims)
+                for size in (dims, *some_sizes(dims)):
+                    most = peak_with_workspaces(each, whole.at(size))
+                    assert peak_with_workspaces(taken, there.at(size)) <= most
+                    looked += 1
+    assert looked > 100

@@ -1,19 +1,27 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what the data decides
-is less than it can be, where no copies in other layouts are kept, where branches are not taken, and in the first run of a runtime
-that retains."""
+is less than it can be, where no copies in other layouts are kept, where branches are not taken (at some other sizes, too), and in
+the first run of a runtime that retains."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from transpiler.analysis.elsewhere import other_sizes, other_ways, without
+from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
 from transpiler.runtime import Runtime
 
-_Change = Callable[[Graph], Graph]
+_Sizes = Tuple[Tuple[str, int], ...]
+
+
+class _Change(NamedTuple):
+    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out."""
+
+    made: Callable[[Graph], Graph]
+    sizes: List[Mapping[str, int]]
+    runs_less: bool = False
 
 
 class Elsewhere:
@@ -38,40 +46,47 @@ class Elsewhere:
 
     def _grows(self, graph: Graph, j: int) -> bool:
         """Whether it does on one of the runtimes."""
-        most = 0  # at the sizes that the plan is made for, with all branches taken
-        for i, (change, sizes) in enumerate(self._changes):
+        most: Dict[_Sizes, int] = {}  # with all branches taken
+        for i, change in enumerate(self._changes):
             before = self._before(i, j)
-            if i and len(sizes) == 1 and most <= before[0]:  # with less to run, it needs no more
-                continue
-            after = _peaks(change(graph), self._runtimes[j], self._dims, sizes)
-            for now, then in zip(after, before):
+            sizes, limits = change.sizes, before
+            if change.runs_less:  # it needs no more than with all to run
+                left = [k for k, each in enumerate(sizes) if most[_key(each)] > before[k]]
+                sizes, limits = [sizes[k] for k in left], [before[k] for k in left]
+            after = _peaks(change, graph, self._runtimes[j], self._dims, sizes) if sizes else ()
+            for size, now, then in zip(sizes, after, limits):
                 if now > then:
                     return True
-                most = most or now
+                most.setdefault(_key(size), now)
         return False
 
     def _before(self, i: int, j: int) -> List[int]:
         if (i, j) not in self._peaks:
-            change, sizes = self._changes[i]
-            found = _peaks(change(self._original), self._runtimes[j], self._dims, sizes)
+            change = self._changes[i]
+            found = _peaks(change, self._original, self._runtimes[j], self._dims, change.sizes)
             self._peaks[i, j] = list(found)
         return self._peaks[i, j]
 
 
-def _changes(original: Graph, dims: Mapping[str,
-                                            int]) -> List[Tuple[_Change, List[Mapping[str, int]]]]:
-    """How to make the program of another run of a graph, and the sizes at which to look at it."""
+def _changes(original: Graph, dims: Mapping[str, int]) -> List[_Change]:
+    """The first one changes nothing."""
     here: List[Mapping[str, int]] = [dims]
-    sizes = here + list(other_sizes(dims))
-    found: List[Tuple[_Change, List[Mapping[str, int]]]] = [(lambda graph: graph, sizes)]
+    sizes, fewer = here + list(other_sizes(dims)), here + list(some_sizes(dims))
+    found = [_Change(lambda graph: graph, sizes)]
     if original.has_bounds:
-        found.append((Graph.without_bounds, sizes))
+        found.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
-        found.append((Graph.without_conversions, sizes))
-    return found + [(partial(without, branches=way), here) for way in other_ways(original)]
+        found.append(_Change(Graph.without_conversions, sizes))
+    ways = other_ways(original)
+    return found + [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
 
 
-def _peaks(graph: Graph, runtime: Runtime, dims: Mapping[str, int],
+def _key(dims: Mapping[str, int]) -> _Sizes:
+    return tuple(sorted(dims.items()))
+
+
+def _peaks(change: _Change, graph: Graph, runtime: Runtime, dims: Mapping[str, int],
            sizes: List[Mapping[str, int]]) -> Iterator[int]:
-    timeline = Timeline(graph, runtime, dims)
-    return (peak_with_workspaces(graph, timeline.at(each)) for each in sizes)
+    changed = change.made(graph)
+    timeline = Timeline(changed, runtime, dims)
+    return (peak_with_workspaces(changed, timeline.at(each)) for each in sizes)
