@@ -20,7 +20,7 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install lock release docs demo test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+.PHONY: install lock release docs demo newcomer test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
@@ -34,6 +34,10 @@ install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m demos.machine_translation
+
+# What the README says, in its order, and the gallery, in a fresh clone of what is committed here.
+newcomer:
+	$(PYTHON) -m tests.newcomer
 
 # A wheel and an sdist, checked, installed in a fresh environment, in which the ten lines of the README run.
 release: $(VENV)/.installed

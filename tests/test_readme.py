@@ -5,134 +5,91 @@ The path from training to serving, which is one of them, is in tests/serving/tes
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
-from typing import List, Tuple
+import sys
+from pathlib import Path
+from typing import List
 
 import pytest
 
-from tests.newcomer import ROOT, python_in
+from tests.newcomer import AROUND, LEFT_OUT, ROOT, python_in, script, steps
 from tests.settled import least
 
-# Blocks of the Chinese README are those of the English one: tests/test_pages.py.
-PAGES = ('README.md', 'docs/start.zh.md')
-PATH_TO_SERVING = ('README.md', 'From training to serving')
-
-
-@dataclass(frozen=True)
-class Block:
-    """What a reader of a block has before it, and what he does next: trains two steps with what it leaves."""
-
-    before: str
-    after: str
-
-
-TRAINS = '''
-import numpy as np
-assert report.changed
-executor = paddle.static.Executor(paddle.CPUPlace())
-executor.run(paddle.static.default_startup_program())
-for step in range(2):
-    print('trained', executor.run(feed={'x': np.ones((256, 1024), 'float32')}, fetch_list=[loss])[0])
-'''
-LAYERS = Block(
-    '''
-import paddle
-from transpiler import memory_optimize
-
-class Network(paddle.nn.Layer):
-    def __init__(self):
-        super().__init__()
-        self.layers = paddle.nn.Sequential(*(paddle.nn.Sequential(paddle.nn.Linear(64, 64), paddle.nn.GELU()) for _ in range(3)))
-
-    def forward(self, x):
-        return self.layers(x).mean()
-''', '''
-optimizer = paddle.optimizer.SGD(0.1, parameters=network.parameters())
-for step in range(2):
-    loss = network(paddle.ones([32, 64]))
-    loss.backward()
-    optimizer.step()
-    optimizer.clear_grad()
-    print('trained', float(loss))
-assert report.programs and network.state_dict()
-''')
-WORKERS = Block(
-    '''
-import numpy as np
-import paddle
-from paddle.distributed import fleet
-from transpiler import memory_optimize
-
-paddle.enable_static()
-fleet.init(is_collective=True)
-strategy = fleet.DistributedStrategy()
-strategy.without_graph_optimization = True
-main = paddle.static.default_main_program()
-x = paddle.static.data('x', [None, 64])
-loss = paddle.mean(paddle.static.nn.fc(paddle.static.nn.fc(x, 64, activation='relu'), 64))
-optimizer = paddle.optimizer.SGD(0.1)
-''', '''
-assert 'earlier call' in memory_optimize(main, fetch_list=[loss], batch_size=8).note
-executor = paddle.static.Executor(paddle.CPUPlace())
-executor.run(paddle.static.default_startup_program())
-for step in range(2):
-    print('trained', executor.run(main, feed={'x': np.ones((8, 64), 'float32')}, fetch_list=[loss])[0])
-''')
+START = ROOT / 'docs' / 'start.zh.md'  # blocks of the Chinese README are those of the English one: tests/test_pages.py
 MEASURED = '''
 for run in (report.measured.untouched, report.measured.optimized):
     print('trained', run.first_peak_bytes)
 '''
-BLOCKS = {
-    ('README.md', 'Ten lines'): Block('', TRAINS),
-    ('README.md', 'Layers'): LAYERS,
-    ('README.md', 'Several workers'): WORKERS,
-    ('docs/start.zh.md', '静态图训练'): Block('', MEASURED),
-}
+PATH_TO_SERVING = 'From training to serving'  # tests/serving/test_readme.py
+# What makes an environment, or is run by other tests: `make newcomer` runs these as they stand.
+ELSEWHERE = ('make demo', 'make install', 'make docs', 'make release', "pip install -e '.[cpu]'",
+             'jupyter execute docs/gallery/loops.ipynb', 'python -m transpiler report model')
+MEASURES = 'python -m benchmarks resnet50 --optimizer momentum --both --collection on --steps 10 --markdown'
+HERE = ('python -m demos.layers', 'python -m benchmarks --list')
+WORKERS = ('python -m paddle.distributed.launch --nproc_per_node 2 --backend gloo demos/workers.py',
+           'grep "^worker" log/workerlog.0')
+COMPLETES = 'eval "$(_PADDLE_MEMORY_TRANSPILER_COMPLETE=bash_source paddle-memory-transpiler)"'
 
 
-def blocks(file: str) -> List[Tuple[str, str]]:
-    """The Python blocks of `file`, each with the title of its section."""
-    found = []
-    for section in re.split(r'^## ', (ROOT / file).read_text(encoding='utf-8'), flags=re.M)[1:]:
-        title = section.split('\n')[0].strip()
-        found += [
-            (title, text) for text in re.findall(r'^```python\n(.*?)^```', section, re.S | re.M)
-        ]
-    return found
+def test_every_step_is_run_by_a_test_or_it_is_said_why_not():
+    commands = [s.text for s in steps() if not s.is_python and s.section != PATH_TO_SERVING]
+    run = [*HERE, *WORKERS, *ELSEWHERE, *LEFT_OUT, MEASURES, COMPLETES]
+    assert sorted(commands) == sorted(run)
+    blocks = [s.section for s in steps() if s.is_python and not s.file]
+    assert sorted(blocks) == sorted(AROUND) and len(blocks) == 3
+    assert [s.section for s in steps(START) if s.is_python] == ['静态图训练']
 
 
-def test_every_block_is_run_by_a_test_and_none_is_gone():
-    there = [(file, title) for file in PAGES for title, _ in blocks(file)]
-    run = [at for at in there if at != PATH_TO_SERVING]
-    assert sorted(run) == sorted(BLOCKS) and PATH_TO_SERVING in there
-
-
-@pytest.mark.parametrize('at', BLOCKS, ids=['ten_lines', 'layers', 'workers', 'chinese_start'])
-def test_a_block_runs_as_it_stands(at, tmp_path):
-    file, title = at
-    text, = (text for section, text in blocks(file) if section == title)
-    assert 'memory_optimize(' in text
+@pytest.mark.parametrize('step', [s for s in steps() if s.is_python and not s.file], ids=str)
+def test_a_block_runs_as_it_stands(step, tmp_path):
     path = tmp_path / 'copied.py'  # layers are translated from their source, so there has to be some
-    path.write_text(BLOCKS[at].before + text + BLOCKS[at].after, encoding='utf-8')
+    path.write_text(script(step), encoding='utf-8')
+    assert 'memory_optimize(' in step.text
     assert python_in(tmp_path, str(path)).count('trained ') == 2
 
 
+def test_the_block_of_the_chinese_start_runs_as_it_stands(tmp_path):
+    step, = (s for s in steps(START) if s.is_python)
+    path = tmp_path / 'copied.py'
+    path.write_text(step.text + MEASURED, encoding='utf-8')
+    assert python_in(tmp_path, str(path)).count('trained ') == 2
+
+
+def test_programs_are_listed_and_the_measuring_command_names_one(tmp_path):
+    """What it measures: tests/test_benchmarks.py."""
+    _, *arguments = HERE[1].split()
+    listed = python_in(tmp_path, *arguments).split()
+    assert {'resnet50', 'gru_loop'} <= set(listed) and MEASURES.split()[3] in listed
+
+
+def test_a_shell_completes_by_the_command_of_the_readme():
+    line = re.fullmatch(r'eval "\$\((.*)\)"', COMPLETES).group(1)
+    name, command = line.split()
+    variable, value = name.split('=')
+    said = subprocess.run([str(Path(sys.executable).with_name(command))],
+                          env={
+                              **os.environ, variable: value
+                          },
+                          check=True,
+                          stdout=subprocess.PIPE,
+                          universal_newlines=True,
+                          cwd=str(ROOT)).stdout
+    assert f'complete -o nosort -F _paddle_memory_transpiler_completion {command}' in said
+
+
 def test_layers_of_the_demo_train_as_the_readme_says(tmp_path):
-    assert '`python -m demos.layers`' in (ROOT / 'README.md').read_text(encoding='utf-8')
-    said = python_in(tmp_path, '-m', 'demos.layers')
+    said = python_in(tmp_path, *HERE[0].split()[1:])
     assert 'Kept for backward by layer' in said and said.count('MiB above the parameters') >= 2
 
 
 def test_two_workers_train_by_the_commands_of_the_readme(tmp_path):
     (tmp_path / 'demos').symlink_to(ROOT / 'demos')
-    section = (ROOT / 'README.md').read_text(encoding='utf-8').split('## Several workers')[1]
-    launch, look = re.search(r'```\n(python -m .*?)```', section, re.S).group(1).splitlines()
-    program, *arguments = launch.split()
-    assert program == 'python' and '--nproc_per_node 2' in launch
+    launch, look = WORKERS
+    _, *arguments = launch.split()
 
     def shares() -> List[float]:
         """Of what each worker needed before; Paddle's collector, a thread, is late in some."""
