@@ -75,6 +75,38 @@ def test_before_and_after_have_one_scale_whichever_is_shown(browser, small, tmp_
     assert len(set(scales)) == 1 and scales[0] > small.peak_bytes_before
 
 
+def test_on_a_wide_screen_both_stand_side_by_side_part_by_part(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    places = browser.execute_script(
+        'return ["before", "after"].map(key => ["area", "largest", "lanes"].map(part => {'
+        'const box = document.getElementById(key + "-" + part).getBoundingClientRect();'
+        'return [box.left, box.top]; }));')
+    for before, after in zip(*places):
+        assert before[0] < after[0] and before[1] == after[1]
+    browser.find_element(By.CSS_SELECTOR, '[data-side=before]').click()
+    widths = browser.execute_script(
+        'return [document.getElementById("before-area").clientWidth, document.body.clientWidth];')
+    assert widths[0] > 0.95 * widths[1]  # one alone has the whole of it
+
+
+def test_storages_of_one_size_stand_in_the_order_of_their_steps(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    rows = browser.execute_script('return memory.lanes("before").rows.map(row => {'
+                                  'const side = memory.sides.before;'
+                                  'const bars = memory.lanes("before").bars.get(row);'
+                                  'return [-Math.max(...bars.map(b => side.sizes[b])),'
+                                  'Math.min(...bars.map(b => side.first[b]))]; });')
+    assert rows == sorted(rows) and len({size for size, _ in rows}) < len(rows)
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    named = browser.execute_script(
+        'return [...document.querySelectorAll(".legend i")].map(i => i.dataset.group);')
+    drawn = {bar.group for p in (small.picture_before, small.picture_after) for bar in p.bars}
+    assert sorted(named) == sorted([*drawn, 'resting']) and 'kept' not in named
+
+
 def test_every_tensor_is_drawn(browser, small, tmp_path):
     opened(browser, tmp_path, small)
     for key, picture in (('before', small.picture_before), ('after', small.picture_after)):

@@ -20,14 +20,20 @@ _LARGEST = 10
 def page(report: ReportData, title: str) -> str:
     """The page of a report that carries pictures."""
     sides = (('Before', report.picture_before), ('After', report.picture_after))
-    return _PAGE.format(title=html.escape(printable(title)),
-                        style=_file('page.css'),
-                        script=_file('page.js'),
-                        summary=html.escape(_summary(report)),
-                        legend=''.join(
-                            _LEGEND.format(group=g, label=_LABELS.get(g, g)) for g in GROUPS),
-                        sections=''.join(_section(name, picture) for name, picture in sides),
-                        data=_embedded(_data(report)))
+    return _PAGE.format(
+        title=html.escape(printable(title)),
+        style=_file('page.css'),
+        script=_file('page.js'),
+        summary=html.escape(_summary(report)),
+        legend=''.join(_LEGEND.format(group=g, label=_LABELS.get(g, g)) for g in _drawn(report)),
+        sections=''.join(_section(name, picture) for name, picture in sides),
+        data=_embedded(_data(report)))
+
+
+def _drawn(report: ReportData) -> List[str]:
+    """The groups of which there is something in either picture."""
+    there = {b.group for p in (report.picture_before, report.picture_after) for b in p.bars}
+    return [group for group in GROUPS if group in there]
 
 
 def _file(name: str) -> str:
@@ -169,7 +175,7 @@ def _side(picture: Picture, texts: _Numbers, kinds: _Numbers, names: _Numbers,
 
 
 _LABELS = MappingProxyType({
-    'kept': 'left by other trips of loops, for their gradients',
+    'kept': 'kept: left by other trips of loops, for their gradients',
     'other': 'made by no operator'
 })
 _LEGEND = '<li><i data-group="{group}"></i>{label}</li>'
@@ -202,7 +208,9 @@ _PAGE = '''<!DOCTYPE html>
 <p>Both pictures have one scale. Wheel or pinch: zoom; shift and wheel: zoom bytes; drag: move; click: details; double click: all.
 A loop is drawn once, at its fullest trip, with what the trips before it have left; of branches, the one that takes most.</p>
 <div class="scroll"><table id="hits"></table></div>
+<div id="sides" class="two">
 {sections}
+</div>
 <div id="tip"></div>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>

@@ -213,13 +213,13 @@ const memory = (() => {
       }
       pen.stroke();
       if (side.steps && side.peak >= a && side.peak <= b) {
-        const x = this.x(side.peak + 0.5), y = this.y(base + side.bytes[side.peak]);
+        const [l, r] = this.inner, x = Math.max(l + 4, Math.min(r - 4, this.x(side.peak + 0.5))), y = this.y(base + side.bytes[side.peak]);
         pen.fillStyle = colours.ink; pen.beginPath(); pen.moveTo(x, y); pen.lineTo(x - 4, y - 7); pen.lineTo(x + 4, y - 7); pen.fill();
         pen.textAlign = x > this.width / 2 ? "right" : "left";
         pen.fillText("peak " + human(base + side.bytes[side.peak]) + ", step " + side.peak, x + (x > this.width / 2 ? -7 : 7), Math.max(10, y - 3));
       }
     }
-    // Bands of layers: a strip below for each level, and a line up through the plot where one of the first level begins.
+    // Bands of layers: a strip below for each level, and a line up through the plot where one of the first level begins that is named.
     scopes(pen, l, r, t, b) {
       pen.save();
       pen.beginPath(); pen.rect(l, t, r - l, b - t + this.strip + 1); pen.clip();
@@ -230,9 +230,9 @@ const memory = (() => {
         pen.fillStyle = colours.band; pen.globalAlpha = i % 2 ? 0.55 : 1;
         pen.fillRect(x0, y, Math.max(0.5, x1 - x0 - (x1 - x0 > 4 ? 1 : 0)), STRIP - 2);
         pen.globalAlpha = 1;
-        if (!level && x1 - x0 > 24) { pen.fillStyle = colours.band; pen.fillRect(x0, t, 1, b - t); }
         const room = x1 - x0 - 6, wide = pen.measureText(run.name).width;
         if (room > 12 && (wide <= room || room > 30)) {
+          if (!level) { pen.fillStyle = colours.band; pen.fillRect(x0, t, 1, b - t); }
           let name = run.name;
           while (name.length > 2 && pen.measureText(name + "…").width > room) name = name.slice(0, -1);
           pen.fillStyle = colours.ink;
@@ -266,7 +266,10 @@ const memory = (() => {
         pen.fillText(+v.toPrecision(6) + " " + name, l - 5, y + 4);
       }
       pen.textAlign = "center";
-      for (const s of ticks(this.side.view[0], this.side.view[1], Math.max(2, (r - l) / 90))) pen.fillText(s, this.x(s + 0.5), b + this.strip + 14);
+      for (const s of ticks(this.side.view[0], this.side.view[1], Math.max(2, (r - l) / 90))) {
+        const half = pen.measureText(s).width / 2;
+        pen.fillText(s, Math.min(this.x(s + 0.5), this.width - half), b + this.strip + 14);
+      }
       pen.fillText("step, in the order of execution", (l + r) / 2, b + this.strip + 29);
     }
     at(x, y) {
@@ -293,13 +296,14 @@ const memory = (() => {
       this.side = side;
       this.canvas = get(side.key + "-lanes");
       this.box = this.canvas.parentElement;
-      const largest = new Map();
+      const largest = new Map(), first = new Map();
       this.titles = new Map();
       side.owner.forEach((owner, i) => {
         largest.set(owner, Math.max(largest.get(owner) || 0, side.sizes[i]));
+        first.set(owner, Math.min(first.has(owner) ? first.get(owner) : Infinity, side.first[i]));
         this.titles.set(owner, data.names[side.storages[i]] + (GROUPS[side.group[i]] === "kept" ? ", other trips" : ""));
       });
-      this.rows = [...largest.keys()].sort((a, b) => largest.get(b) - largest.get(a) || a - b);
+      this.rows = [...largest.keys()].sort((a, b) => largest.get(b) - largest.get(a) || first.get(a) - first.get(b) || a - b);
       this.bars = new Map(this.rows.map(row => [row, []]));
       for (const bar of side.order) this.bars.get(side.owner[bar]).push(bar);
       this.height = Math.min(300, this.rows.length * ROW + 4);
@@ -403,6 +407,7 @@ const memory = (() => {
 
   function show(which) {
     for (const key of SIDES) get(key).classList.toggle("hidden", which !== "both" && which !== key);
+    get("sides").classList.toggle("two", which === "both");
     for (const button of document.querySelectorAll(".sides button")) button.setAttribute("aria-pressed", button.dataset.side === which);
     redraw();
   }
@@ -446,5 +451,6 @@ const memory = (() => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); redraw(); });
   addEventListener("resize", later);
   show("both");
-  return {sides, area: key => charts.find(c => c instanceof Area && c.side.key === key)};
+  const chart = (kind, key) => charts.find(c => c instanceof kind && c.side.key === key);
+  return {sides, area: key => chart(Area, key), lanes: key => chart(Lanes, key)};
 })();
