@@ -59,7 +59,7 @@ def _plan(case: Case, key: str, **asked: Any) -> Tuple[Decided, Any]:
                              **asked)
     seconds = time.process_time() - started
     done = report.recompute
-    decided = Decided(key, report.peak_bytes_after, report.sure_bytes, done.clones if done else 0,
+    decided = Decided(key, report.peak_bytes_after, report.budget_bytes, done.clones if done else 0,
                       done.extra_seconds if done else 0.0, seconds)
     return decided, report
 
@@ -73,10 +73,10 @@ def decisions(name: str, case: Case) -> Iterator[Decided]:
             key = "{} {} recompute={}".format(name, runtime, mode)
             decided, lowest = _plan(case, key, runtime=runtime, recompute=mode)
             yield decided
-        room = max(0, lowest.peak_bytes_before - lowest.sure_bytes)
+        room = max(0, lowest.peak_bytes_before - lowest.budget_bytes)
         for share in BUDGETS:
             key = "{} {} budget={}".format(name, runtime, share)
-            budget = lowest.resting_bytes + lowest.sure_bytes + int(share * room)
+            budget = lowest.resting_bytes + lowest.budget_bytes + int(share * room)
             try:
                 yield _plan(case, key, runtime=runtime, recompute="max", budget=budget)[0]
             except MemoryBudgetError as error:

@@ -109,6 +109,7 @@ def optimize(case: Case, spec: Spec) -> Prediction:
         planning_seconds=seconds,
         needed_bytes=int(report.needed_bytes),
         sure_bytes=int(report.sure_bytes),
+        budget_bytes=int(report.budget_bytes),
         resting_bytes=int(report.resting_bytes),
         planning_cpu_seconds=cpu,
         clones=again.clones if again else 0,

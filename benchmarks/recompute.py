@@ -120,7 +120,7 @@ def measure(name: str, points: int, executor: str, steps: int, checkpoints: bool
 
     if points:
         said = add("max", optimized=True, recompute=EVERYTHING).prediction
-        least = said.sure_bytes
+        least = said.budget_bytes
         most = max(least, said.peak_bytes_before)
         for budget in budgets(study, least, most, points):
             fit(budget, f"budget {budget / MIB:.1f} ({budget / most:.0%})")

@@ -76,8 +76,10 @@ class Prediction:
     planning_seconds: float
     # The peak after, with what kernels allocate for themselves.
     needed_bytes: int = 0
-    # The same, with what a late collector may still hold: the least that a budget can be.
+    # The same, with what a late collector may still hold.
     sure_bytes: int = 0
+    # The least that a budget can be for this plan.
+    budget_bytes: int = 0
     resting_bytes: int = 0
     # CPU time, which other processes on the machine do not add to.
     planning_cpu_seconds: float = 0.0

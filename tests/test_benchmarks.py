@@ -194,6 +194,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
                                      lower_bound_bytes=1,
                                      needed_bytes=4,
                                      sure_bytes=5,
+                                     budget_bytes=7,
                                      resting_bytes=6,
                                      recompute=None)
 
@@ -204,7 +205,7 @@ def test_memory_optimize_gets_only_the_hints_that_it_knows(monkeypatch):
     assert seen == {"fetch_list": list(case.fetch), "batch_size": 2, "trip_count": 3}
     assert (prediction.peak_bytes_before, prediction.peak_bytes_after) == (3, 2)
     assert (prediction.needed_bytes, prediction.sure_bytes) == (4, 5)
-    assert prediction.resting_bytes == 6
+    assert (prediction.resting_bytes, prediction.budget_bytes) == (6, 7)
 
 
 def test_an_unknown_program_gives_one_clear_error():

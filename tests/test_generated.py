@@ -49,7 +49,7 @@ def _room(recipe: Recipe) -> Dict[str, Any]:
     above = lowest.peak_bytes_before - lowest.peak_bytes_after
     return {
         "recompute": "max",
-        "budget": lowest.resting_bytes + lowest.sure_bytes + int(recipe.room * above)
+        "budget": lowest.resting_bytes + lowest.budget_bytes + int(recipe.room * above)
     }
 
 

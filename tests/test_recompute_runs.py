@@ -223,7 +223,7 @@ def test_a_budget_decides_how_much_runs_again_in_loops_too() -> None:
     found = [
         _optimiser([], recompute=mode, **loops)(gru_steps()) for mode in (False, "auto", "max")
     ]
-    free, usual, lowest = (report.sure_bytes for report in found)
+    free, usual, lowest = (report.budget_bytes for report in found)
     assert free > usual > lowest
     extras = []
     for peak in (free, usual, lowest):
@@ -255,7 +255,7 @@ def test_a_budget_bears_what_the_kernels_of_convolutions_take(share: float) -> N
     lowest = memory_optimize(case.main, fetch_list=list(case.fetch), recompute="max")
     assert lowest.needed_bytes > 1.5 * lowest.peak_bytes_after
     assert "workspaces" in str(lowest)
-    budget = lowest.resting_bytes + int(lowest.sure_bytes + share *
+    budget = lowest.resting_bytes + int(lowest.budget_bytes + share *
                                         (lowest.peak_bytes_before - lowest.peak_bytes_after))
     peak = measure_peak("tests.test_recompute_runs:columns",
                         True,
@@ -282,7 +282,7 @@ def test_plans_for_all_budgets_are_proved() -> None:
         return memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=8, **options)
 
     lowest = optimised(recompute="max")
-    least, most, extras = lowest.sure_bytes, lowest.peak_bytes_before, []
+    least, most, extras = lowest.budget_bytes, lowest.peak_bytes_before, []
     for share in range(9):
         budget = lowest.resting_bytes + least + (most - least) * share // 8
         report = optimised(budget=budget)

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
-from tests.harness import Case, Mode, executor_mode, least_peak, measure_peak, new_programs
+from tests.harness import ORDERS, Case, Mode, executor_mode, least_peak, measure_peak, new_programs
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
@@ -28,6 +28,7 @@ _TRAINED = ('tests.passes.test_hand_out:deep_branch', 'tests.measured_programs:l
             f'{__name__}:fetched_activation')
 _TRIPS = {'trip_count': 12}
 _STEPS = 4
+_SHORT = 40  # steps of a millisecond: some are over before the collector wakes up
 
 
 def fetched_activation() -> Case:
@@ -145,3 +146,26 @@ def test_a_predictor_is_given_the_budget_that_is_sure_and_no_less(tiny: Any) -> 
     check_budget(report, enough)
     with pytest.raises(MemoryBudgetError):
         check_budget(report, enough - 1)
+
+
+def short() -> Case:
+    with new_programs() as (main, startup):
+        hidden = data('x', 8, 64)
+        for _ in range(6):
+            hidden = paddle.tanh(fc(hidden, 64))
+        loss = paddle.mean(hidden)
+        train(loss, paddle.optimizer.Momentum(0.01, 0.9))
+    return Case(main, startup, random_feed(x=floats(8, 64)), [loss.name])
+
+
+@pytest.mark.parametrize('order', ORDERS)
+def test_no_short_run_without_a_budget_needs_more_than_is_sure(order: str) -> None:
+    """Nothing is released there, as that would take too long: what a collector that is late lets pile up counts."""
+    mode, builder = Mode(order=order), f'{__name__}:short'
+    case = short()
+    with executor_mode(mode):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch))
+    assert report.changed and 'transpiler.empty' not in case.main.global_block().vars
+    assert measure_peak(builder, True, mode, _SHORT).above_resting() <= report.sure_bytes
+    never = measure_peak(builder, True, replace(mode, collect=False), 2, {'runtime': 'executor'})
+    assert report.budget_bytes < never.later - never.resting <= report.sure_bytes

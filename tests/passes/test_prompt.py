@@ -127,7 +127,7 @@ def test_a_plan_for_a_budget_keeps_to_it_if_the_collector_never_comes(
     program = import_program(fingerprint(case.main), case.fetch)
     dims = dict.fromkeys(program.symbols(), case.batch_size)
     lowest = plan(program.graph, _MODEL, dims, PlanOptions(recompute='max'))
-    options = PlanOptions(recompute='max', budget=lowest.sure_bytes)
+    options = PlanOptions(recompute='max', budget=lowest.budget_bytes)
     found = plan(program.graph, _MODEL, dims, options)
     assert found.recomputed is not None and 0 in found.held
     assert found.sure_bytes <= options.budget

@@ -64,7 +64,7 @@ def test_levels_rebuild_more_and_more(name: str) -> None:
 def test_a_budget_takes_no_more_time_inside_loops_than_it_must(name: str) -> None:
     """Not nothing or all: what lies between is chosen where that is enough, and more budget is never slower."""
     lowest = _planned(name, recompute='max')
-    least, most = lowest.sure_bytes, lowest.before.peak_bytes
+    least, most = lowest.budget_bytes, lowest.before.peak_bytes
     found = [
         _planned(name, budget=least + (most - least) * share // (2 * _BUDGETS))
         for share in range(_BUDGETS)
@@ -80,7 +80,7 @@ def test_a_budget_takes_no_more_time_inside_loops_than_it_must(name: str) -> Non
 @pytest.mark.parametrize('name', LOOPS)
 def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
     """Releases in loops, which come after the choice, lower the peak further: they count."""
-    least = _planned(name, recompute='max').sure_bytes
+    least = _planned(name, recompute='max').budget_bytes
     assert _planned(name, budget=least).sure_bytes <= least
     with pytest.raises(MemoryBudgetError) as caught:
         _planned(name, budget=least // 4)
@@ -92,10 +92,10 @@ def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
 @pytest.mark.parametrize('name', ['gru_loop', 'demo'])
 def test_a_budget_is_no_leave_to_recompute(name: str) -> None:
     plain = _planned(name, recompute='')
-    found = _planned(name, recompute='', budget=plain.sure_bytes)
-    assert found.sure_bytes <= plain.sure_bytes and not _extra(found)
+    found = _planned(name, recompute='', budget=plain.budget_bytes)
+    assert found.sure_bytes <= plain.budget_bytes and not _extra(found)
     with pytest.raises(MemoryBudgetError):
-        _planned(name, recompute='', budget=_planned(name, recompute='max').sure_bytes)
+        _planned(name, recompute='', budget=_planned(name, recompute='max').budget_bytes)
 
 
 def test_cheap_levels_leave_products_alone() -> None:

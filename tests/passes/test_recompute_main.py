@@ -364,7 +364,7 @@ def _within(graph: Graph, budget: int) -> Optional[object]:
 
 def test_more_budget_is_never_slower_and_less_never_needs_more() -> None:
     graph = _chain(20)
-    enough = plan(graph, COLLECTING, {}, PlanOptions(recompute='')).sure_bytes // UNIT
+    enough = plan(graph, COLLECTING, {}, PlanOptions(recompute='')).budget_bytes // UNIT
     found = [_within(graph, units * UNIT) for units in range(2, enough + 1)]
     plans = list(itertools.dropwhile(lambda p: p is None, found))
     assert None not in plans and len(plans) > 15
@@ -380,7 +380,7 @@ def test_a_budget_is_kept_or_refused_with_what_stands_in_the_way() -> None:
         plan(graph, COLLECTING, {}, PlanOptions(budget=UNIT))
     least = caught.value.best_bytes
     free = plan(graph, COLLECTING, {}, PlanOptions(recompute=''))
-    assert UNIT < least < free.sure_bytes
+    assert UNIT < least < free.budget_bytes
     kept = plan(graph, COLLECTING, {}, PlanOptions(budget=least))
     assert kept.sure_bytes <= least and kept.after.peak_bytes <= 8 * UNIT
 

@@ -61,9 +61,9 @@ def test_a_budget_that_the_plan_for_none_keeps_to_makes_nothing_grow(model: Runt
         graph = generated(seed)
         dims = dims_of(graph, 3)
         free = plan(graph, model, dims)
-        done = plan(graph, model, dims, PlanOptions(budget=free.sure_bytes))
+        done = plan(graph, model, dims, PlanOptions(budget=free.budget_bytes))
         before = peaks(graph, graph, model)
-        assert done.sure_bytes <= free.sure_bytes
+        assert done.sure_bytes <= free.budget_bytes
         assert all(a <= b for a, b in zip(peaks(done.graph, graph, model), before))
 
 
@@ -79,7 +79,7 @@ def test_a_plan_for_a_budget_needs_no_more_elsewhere_or_says_so(model: Runtime) 
         for each in free:
             more = any(a > b for a, b in zip(peaks(each.graph, graph, model), before))
             assert each.grows_elsewhere == more
-        most, least = (each.sure_bytes for each in free)
+        most, least = (each.budget_bytes for each in free)
         for budget in (least, (least + most) // 2, most):
             try:
                 done = plan(graph, model, dims, PlanOptions(budget=budget))

@@ -132,7 +132,7 @@ def _try_mode(plain: Built,
     if told['run'] is None:  # no plan for the budget
         return
     judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
-                   told['traded'])
+                   told['traded'], told['said'][-1])
     verdict.failures += [
         f'{what} {name} room={room}: {text}; said {told["said"]}'
         for what, text in judge.wrong(Run(**told['run']), values_alone)
@@ -150,6 +150,7 @@ class _Judge:
     changed: bool  # by the report
     same: bool  # byte for byte
     traded: bool  # for the budget: see Verdict
+    sure: int  # bytes above resting
 
     def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
         """What is wrong with the optimized run: the kind of failure, and the figures."""
@@ -164,6 +165,10 @@ class _Judge:
 
     def _peaks(self, after: Run) -> List[Tuple[str, str]]:
         before, found = self.before, []
+        if max(after.first, after.later) - after.resting > self.sure:
+            found.append(
+                ('SURE', f'{after.first}, later {after.later}, at rest {after.resting}: more '
+                 f'than the {self.sure} above that no run needs more than'))
         if self.budget is not None and max(after.first, after.later) > self.budget:
             which = 'first' if after.first > self.budget else 'later'
             found.append(
@@ -240,8 +245,8 @@ def _optimized(built: Built,
         if room is not None:
             twin = replace(built, case=replace(built.case, main=built.case.main.clone()))
             free = _optimize(twin, {})
-            above = max(0, free.peak_bytes_before - free.sure_bytes)
-            budget = free.resting_bytes + free.sure_bytes + int(room * above)
+            above = max(0, free.peak_bytes_before - free.budget_bytes)
+            budget = free.resting_bytes + free.budget_bytes + int(room * above)
         untouched = built.case.main.desc.serialize_to_string()
         try:
             report = _optimize(built, {} if budget is None else {'budget': budget})

@@ -57,7 +57,7 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     flat = len(best.graph.regions) == 1 and runner.context.runtime.collects
     judge = (lambda plan: plan) if flat else finish
     finished = next((plan for plan in _cheapest_first([best, *tried])
-                     if plan.timely_bytes <= budget and judge(plan).sure_bytes <= budget), None)
+                     if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
     if finished is None or finished.extra_seconds:
         fitter = Fitter(bases(runner, [best, *tried], sequences),
                         best if finished is None else finished,

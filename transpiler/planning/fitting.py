@@ -109,7 +109,7 @@ class Fitter:
         missing. Whoever takes more time needs less, so the first that fits is found by halving.
         """
         finished = self._finished
-        fits = judge(finished).sure_bytes <= peak
+        fits = judge(finished).budget_bytes <= peak
         candidates = sorted(
             (c for c in self._candidates
              if c.peak <= peak and not (fits and finished.extra_seconds <= c.seconds)),
@@ -118,14 +118,14 @@ class Fitter:
         while low < high:
             middle = (low + high) // 2
             plan = self._apply(candidates[middle])
-            if judge(plan).sure_bytes <= peak:
+            if judge(plan).budget_bytes <= peak:
                 found, high = plan, middle
             else:
                 low = middle + 1
         if found is not None:
             return found
         lowest = finished if fits else self.lowest()
-        return lowest if judge(lowest).sure_bytes <= peak else None
+        return lowest if judge(lowest).budget_bytes <= peak else None
 
     def _apply(self, chosen: _Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem

@@ -55,7 +55,7 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
                 _needs_no_more(candidate, best) and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes and
-            (budget is None or candidate.sure_bytes <= max(budget, best.sure_bytes))):
+            (budget is None or candidate.budget_bytes <= max(budget, best.budget_bytes))):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
 

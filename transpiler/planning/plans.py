@@ -111,7 +111,7 @@ class Plan:
             return self.needed_bytes
         if self._bears_delays:
             return max(self.needed_bytes, self.after.lagging_peak_bytes)
-        if self.segments and len(self.graph.regions) == 1:
+        if self._in_segments:
             return self.needed_bytes + self._fed_bytes * self.after.lifetimes.runtime.delays.runs
         if not self.after.lifetimes.runtime.collects:
             return self.needed_bytes + self._fed_bytes
@@ -121,15 +121,17 @@ class Plan:
     def _bears_delays(self) -> bool:
         return self.after.lifetimes.runtime.collects and self.after.lifetimes.runtime.bears_delays
 
-    def _uncollected(self, as_it_is: bool, lags: bool) -> int:
-        return max(self.needed_bytes, without_collector(self.graph, self.after, as_it_is, lags))
+    def _uncollected(self, as_it_is: bool, lags: bool, any_order: bool = False) -> int:
+        most = without_collector(self.graph, self.after, as_it_is, lags, any_order)
+        return max(self.needed_bytes, most)
 
     @cached_property
     def sure_bytes(self) -> int:
-        """What no run needs more than, and so what a budget must bear; bytes above resting, by runtime:
+        """What no run of the program as it is needs more than; bytes above resting, by runtime:
 
         - collecting: as if the collector freed nothing of the main block in a run, and what the runs before have left to it
-          were still there. A plan for a budget releases by itself what would not fit. And the copies of what the caller
+          were still there; so only what RELEASE ops free is gone, and that only where the order is held, as another may start
+          ops before them. A plan for a budget releases by itself what would not fit. And the copies of what the caller
           fetches, which may be made as soon as that is there.
         - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, the inputs of two
           runs, and those copies. Where the program releases, and its order is not held, ops may start before the releases:
@@ -141,18 +143,38 @@ class Plan:
         Where kernels have layouts of their own (oneDNN, as `paddle.static.amp.bf16` asks for), the executor's copies of what
         they read and write come on top: the first run frees none of them before its end.
         """
+        if not self._waits_for_collector:
+            return self.budget_bytes
+        return self._uncollected(as_it_is=True, lags=True, any_order=0
+                                 not in self.held) + self._copies
+
+    @cached_property
+    def budget_bytes(self) -> int:
+        """What a budget must bear, in bytes above resting: `sure_bytes` if the program released what it can, in its order, as it
+        does under a budget that would not bear the rest."""
+        if self._waits_for_collector:
+            in_time = self._uncollected(self.frees_in_time, lags=True) + self._copies
+            return self.sure_bytes if self.loose else in_time
         most = self.timely_bytes
-        if not self.after.lifetimes.runtime.collects:
-            unheld = not self.held and any(op.kind == RELEASE for op in self.graph.walk())
-            most = max(most, self.needed_before) if unheld else most
-        elif len(self.graph.regions) > 1 and not self.served and not self._bears_delays:
-            most = self._uncollected(self.loose or self.frees_in_time, lags=True)
+        if not self.served and not self.after.lifetimes.runtime.collects and 0 not in self.held:
+            releases = any(op.kind == RELEASE for op in self.graph.region_ops(0))
+            most = max(most, self.needed_before) if releases else most
         return most + self._copies
 
     @cached_property
     def loose_bytes(self) -> int:
         """The same for a collector that frees nothing, if the program releases no more than it does: enough in any order."""
-        return self._uncollected(as_it_is=True, lags=True) + self._copies
+        return self._uncollected(as_it_is=True, lags=True, any_order=True) + self._copies
+
+    @property
+    def _waits_for_collector(self) -> bool:
+        """Whether its main block leaves anything to a collector that may be late."""
+        collects = self.after.lifetimes.runtime.collects
+        return collects and not (self.served or self._bears_delays or self._in_segments)
+
+    @property
+    def _in_segments(self) -> bool:
+        return bool(self.segments) and len(self.graph.regions) == 1
 
     @property
     def _copies(self) -> int:

@@ -204,7 +204,8 @@ class ReportData:
     recompute: Optional[RecomputeReport] = None
     late_peak_bytes: Optional[Tuple[int, int]] = None
     needed_bytes: int = 0  # the peak after, with what kernels are known to allocate for themselves
-    sure_bytes: int = 0  # the same, with what is left to a collector that may be late: what a budget must bear
+    sure_bytes: int = 0  # the same, with what is left to a collector that may never come: no run needs more
+    budget_bytes: int = 0  # the same of this plan if it released what it can: what a budget must bear
     upkeep_bytes: Tuple[int, int] = (0, 0)
     upkeep_seconds: Tuple[float, float] = (0.0, 0.0)
     segments: int = 0

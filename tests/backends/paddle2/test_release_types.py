@@ -59,7 +59,7 @@ def test_sums_train_to_equal_bytes_when_what_they_added_is_released(dtype: str, 
     report = memory_optimize(case.main,
                              fetch_list=case.fetch,
                              batch_size=ROWS,
-                             budget=free.resting_bytes + free.sure_bytes,
+                             budget=free.resting_bytes + free.budget_bytes,
                              **options)
     own = {'float64': 'FP64', 'float32': 'BOOL'}[dtype]
     assert report.changed and own in {given for given, _ in _released(case)}

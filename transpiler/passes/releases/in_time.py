@@ -9,6 +9,8 @@ Paddle's executor memory of its own, which grows with the square of the ops (abo
 from __future__ import annotations
 
 import math
+from itertools import accumulate
+from operator import add
 from typing import Dict, FrozenSet, Iterable, List, Sequence
 
 from transpiler.analysis.cost import CostModel
@@ -32,23 +34,41 @@ def release_surely(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def without_collector(graph: Graph, timeline: Timeline, as_it_is: bool, lags: bool) -> int:
+def without_collector(graph: Graph,
+                      timeline: Timeline,
+                      as_it_is: bool,
+                      lags: bool,
+                      any_order: bool = False) -> int:
     """The peak, workspaces counted, if the collector frees nothing of the main block in a run, and is late in the next ones.
 
     What it alone can free (what is fed or fetched, scalars, what may be looked for by name) piles up in a run, and is there
     in the next ones until it comes. `as_it_is`: so is all that the program has no RELEASE op for; if not, what
     `release_surely` could release is taken for released. `lags`: in loops and branches it is late, too, and with what they left
-    when they were through.
+    when they were through. `any_order`: ops of the main block may start in any order, so each may find all that the others make,
+    and before RELEASE ops that stand before it.
     """
 
     def peak() -> int:
         released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
-        points = uncollected_with_workspaces(graph, timeline, released, lags)
-        most = max((point.bytes for point in points), default=0)
+        points = _bytes_by_position(graph,
+                                    uncollected_with_workspaces(graph, timeline, released, lags))
+        others = _of_others(graph, timeline) if any_order else [0] * len(points)
         inside = timeline.left_inside * _runs_late(graph, timeline) if lags else 0
-        return most + inside + from_before(graph, timeline, released)
+        return (max(map(add, points, others), default=0) + inside +
+                from_before(graph, timeline, released))
 
-    return timeline.once(('without collector', as_it_is, lags), peak)
+    return timeline.once(('without collector', as_it_is, lags, any_order), peak)
+
+
+def _of_others(graph: Graph, timeline: Timeline) -> List[int]:
+    """By position of the main region: bytes that are not there, if nothing but RELEASE ops frees, but could be in another order."""
+    there = [0] * (len(graph.regions[0].ops) + 1)  # what is more than at the position before
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        there[lifetime.first] += timeline.evaluate(lifetime.size)
+        if _ends_with_release(graph, lifetime):
+            there[lifetime.last + 1] -= timeline.evaluate(lifetime.size)
+    every = sum(timeline.evaluate(l.size) for l in timeline.lifetimes.by_region[0].values())
+    return [every - live for live in accumulate(there[:-1])]
 
 
 def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
