@@ -290,3 +290,32 @@ def test_plans_for_all_budgets_are_proved() -> None:
         assert "proved equal" not in report.note
         extras.append(report.recompute.extra_seconds if report.recompute else 0.0)
     assert extras == sorted(extras, reverse=True) and extras[0] > 0
+
+
+def recomputed_by_paddle() -> Case:
+    """Paddle's recompute leaves blocks behind that no op runs, and that name what the main block declares."""
+    with new_programs() as (main, startup):
+        hidden, checkpoints = data("x", 64, 64), []
+        for _ in range(6):
+            hidden = paddle.tanh(paddle.static.nn.fc(hidden, 64))
+            checkpoints.append(hidden)
+        loss = square_loss(hidden)
+        optimizer = paddle.incubate.optimizer.RecomputeOptimizer(paddle.optimizer.SGD(0.1))
+        optimizer._set_checkpoints(checkpoints[1:-1:2])
+        optimizer.minimize(loss)
+    return Case(main, startup, random_feed(x=floats(64, 64)), [loss.name])
+
+
+def test_programs_that_paddle_recomputes_keep_to_budgets_and_to_their_bytes() -> None:
+    """What is released has other names than those blocks know: they find theirs declared."""
+    case = recomputed_by_paddle()
+    assert case.main.num_blocks > 1
+    free = memory_optimize(case.main.clone(), fetch_list=list(case.fetch))
+    budget = free.resting_bytes + free.budget_bytes
+    reports: List[Any] = []
+    check(recomputed_by_paddle,
+          _optimiser(reports, budget=budget),
+          modes=[DEFAULT_MODE, ORDERED],
+          steps=3)
+    assert reports[0].sure_bytes <= free.budget_bytes < reports[0].peak_bytes_before
+    assert reports[0].changed and not reports[0].note

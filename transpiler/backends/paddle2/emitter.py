@@ -153,6 +153,14 @@ class _Emitter:
         }
 
     @cached_property
+    def _named_elsewhere(self) -> FrozenSet[str]:
+        """What ops of blocks name that no op runs, as Paddle's recompute leaves them behind: they stay as they are, and so do these."""
+        run = self._program.block_regions
+        unrun = (b for b in self._program.message.blocks if b.idx not in run)
+        return frozenset(name for block in unrun for op in block.ops
+                         for slot in (*op.inputs, *op.outputs) for name in slot.arguments)
+
+    @cached_property
     def _shapes_read(self) -> FrozenSet[int]:
         return self._graph.shapes_read()
 
@@ -188,11 +196,12 @@ class _Emitter:
             for v in self._declared_in.get(region, ())
             if self._names[v.id] != v.name or v.region != region
         }
-        if gone:
-            kept = [v for v in block.vars if v.name not in gone]
-            del block.vars[:]
-            block.vars.extend(kept)
+        had = list(block.vars)
+        del block.vars[:]
+        block.vars.extend(v for v in had if v.name not in gone)
         self._declare_added(block, region)
+        declared = {v.name for v in block.vars}
+        block.vars.extend(v for v in had if v.name in self._named_elsewhere - declared)
         self._declare_ours(block, ops)
         ahead = len(block.ops)
         for op in ops:
