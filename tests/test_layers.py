@@ -23,6 +23,7 @@ from tests.backends.layers_anywhere import (  # noqa: F401
     test_names_of_layers_start_at_the_one_that_was_given,
     test_of_a_function_of_no_layer_all_is_told_in_one_line,
     test_less_is_kept_although_something_else_makes_the_peak,
+    test_half_of_what_a_transformer_with_dropout_keeps_is_made_again,
     test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once,
     test_it_is_measured_forward_and_backward_and_left_as_it_was,
     test_a_layer_that_was_measured_trains_as_if_it_had_not_been,

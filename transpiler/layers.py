@@ -27,7 +27,9 @@ from transpiler.runtime import COLLECTING
 
 _REPORT = '_memory_report'  # of a static function: who plans its programs
 _MOST_ROWS = 10
-_NONE_YET = 'No program yet: Paddle makes one when the layer is called.'
+_NONE_YET = (
+    'No program yet: Paddle makes one when the layer is called, and none of what it runs as it is written, as a loop over '
+    'tensors with full_graph=False.')
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import paddle
 import pytest
 
+from benchmarks.layers.networks import NETWORKS
 from benchmarks.measure import Peaks, Watcher
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
@@ -21,6 +22,8 @@ from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerErr
                         VerificationError, memory_optimize)
 from transpiler.backends.optimizers import step_bytes
 from transpiler.trials import layers as trial_of_layers
+
+MIB = 2**20
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +165,19 @@ def test_less_is_kept_although_something_else_makes_the_peak() -> None:
         found.append(trained(made, SIMPLE))
     program, = report.programs
     assert found[0] == found[1] and program.kept_after <= 0.5 * program.kept_before
+
+
+def test_half_of_what_a_transformer_with_dropout_keeps_is_made_again() -> None:
+    """At the lowest peak that there is in the time more would stay: a slightly higher one is given for it."""
+    network = NETWORKS['dropout']
+    made = static(network.make(), True)
+    report = memory_optimize(made)
+    made(*map(paddle.to_tensor, network.batch(0)))
+    program, = report.programs
+    again = program.report.recompute
+    assert program.kept_after <= 0.5 * program.kept_before
+    assert program.report.peak_bytes_after <= 64 * MIB  # untouched 101.6; 76 were asked for
+    assert again.extra_seconds <= 0.1 * again.step_seconds
 
 
 def sums(by_layer: Any) -> Tuple[int, ...]:

@@ -85,21 +85,23 @@ class Fitter:
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
-            return self._apply(self._keeping_less(best, seconds))
+            highest = best.peak if math.isinf(seconds) else limit
+            return self._apply(self._keeping_less(best, seconds, highest))
         for start in self._untouched:
-            kept = self._keeping_less(start, seconds)
+            kept = self._keeping_less(start, seconds, start.peak)
             if kept is not start and kept.peak <= self._finished.needed_bytes:
                 return self._apply(kept)
         return self._finished
 
-    def _keeping_less(self, chosen: _Candidate, seconds: float) -> _Candidate:
-        """The same, but where the program runs in two parts the time that is left is for keeping less between them."""
+    def _keeping_less(self, chosen: _Candidate, seconds: float, highest: float) -> _Candidate:
+        """The same, but where the program runs in two parts the time that is left is for keeping less between them, at no more than
+        `highest` bytes."""
         graph = chosen.base.graph
         between = boundary_of(graph)
         if between is None:
             return chosen
         at = chosen.problem.ops.index(between.id)
-        rung = keeping_less(chosen.rung, at, seconds - chosen.base.extra_seconds)
+        rung = keeping_less(chosen.rung, at, seconds - chosen.base.extra_seconds, highest)
         return chosen if rung is chosen.rung else replace(chosen, rung=rung)
 
     def within_peak(self, peak: int, judge: Callable[[Plan], Plan]) -> Optional[Plan]:

@@ -7,7 +7,8 @@ import paddle
 import pytest
 
 from tests import settled
-from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Net, built, data, flow, static, trained)
+from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, data, flow, static,
+                                   trained)
 from tests.backends.layers_anywhere import (  # noqa: F401
     dygraph, simple, untouched, test_programs_made_before_are_made_again_and_on_release_too,
     test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
@@ -21,6 +22,7 @@ from tests.backends.layers_anywhere import (  # noqa: F401
     test_names_of_layers_start_at_the_one_that_was_given,
     test_of_a_function_of_no_layer_all_is_told_in_one_line,
     test_less_is_kept_although_something_else_makes_the_peak,
+    test_half_of_what_a_transformer_with_dropout_keeps_is_made_again,
     test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once,
     test_it_is_measured_forward_and_backward_and_left_as_it_was,
     test_a_layer_that_was_measured_trains_as_if_it_had_not_been,
@@ -109,3 +111,40 @@ def test_what_is_kept_and_the_peak_are_what_was_predicted() -> None:
                                 (program.kept_before, program.report.peak_bytes_before))
     assert program.kept_after < 0.5 * program.kept_before
     assert program.report.peak_bytes_after < 0.75 * program.report.peak_bytes_before
+
+
+class InStatic(Looped):
+    """The same loop as one of static programs."""
+
+    def forward(self, x: Any, trips: Any) -> Any:
+        begin = [paddle.zeros([1], 'int64'), self.begin(x)]
+        _, x = paddle.static.nn.while_loop(lambda at, _: at < trips, lambda at, x:
+                                           (at + 1, paddle.tanh(self.begin(x))), begin)
+        return paddle.mean(x * x)
+
+
+@pytest.mark.parametrize('kind', [Looped, InStatic])
+def test_a_loop_that_paddle_cannot_train_is_left_alone_and_the_report_says_why(kind: Any) -> None:
+    """Untouched it fails, too. Who sees Paddle train one has a loop to plan."""
+    for optimized in (False, True):
+        made = static(kind(), True)
+        report = memory_optimize(made, recompute='max') if optimized else None
+        with pytest.raises(ValueError, match='middle_.* should exist'):
+            FLOW_STEP(made, 0)
+    program, = report.programs
+    assert not program.report.changed and program.kept_after == program.kept_before
+    for found in (program.why_not, ' '.join(str(report).split())):
+        assert 'a loop that is trained' in found and 'untouched it fails, too' in found
+
+
+def test_a_loop_in_stretches_is_trained_trip_by_trip() -> None:
+    """Paddle makes a program of what a trip runs, and none of the loop."""
+    found = []
+    for optimized in (False, True):
+        paddle.seed(3)
+        made = static(Looped(), False)
+        report = memory_optimize(made, recompute='max') if optimized else None
+        found.append(trained(made, FLOW_STEP))
+    assert found[0] == found[1]
+    trips = [each for each in report.programs if each.traced.mode == 'train']
+    assert trips and all(each.report.changed and not each.why_not for each in trips)

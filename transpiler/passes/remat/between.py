@@ -2,7 +2,8 @@
 
 The caller's own code runs there, and holds what it likes. A plan for the lowest peak leaves more than it must where something
 else makes the peak, as all gradients at the end do. So the op between the parts is taken to need so much more that what is kept has
-to be less, and a plan is sought that has the same peak even so.
+to be less, and a plan is sought that has the same peak even so. Where half of what is kept can't go at that peak, a slightly higher
+one may be had for it.
 """
 
 from __future__ import annotations
@@ -17,21 +18,35 @@ from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import RematPlan, profile, untouched
 
 _SHARE = 0.5  # of what is kept untouched: less is not asked for
+_GIVEN = 1 / 16  # of the peak: at most so much more may be needed where that halves what is kept
 _HALVINGS = 3
+_POWERS = (DISTANCE_POWERS[0], 0.5, *DISTANCE_POWERS[1:])
 
 
-def keeping_less(rung: Rung, between: int, seconds: float) -> Rung:
-    """The plan of `rung`, or one of no higher peak that keeps less, down to half of what there is, and takes at most `seconds`.
+def keeping_less(rung: Rung, between: int, seconds: float, highest: float) -> Rung:
+    """The plan of `rung`, or one that keeps less, down to half of what there is, and takes at most `seconds`.
+
+    Its peak is no higher; or a sixteenth at most where it keeps no more than half, and none of no higher peak does.
 
     Args:
         between: the op between the parts, by its index in the problem.
+        highest: no plan that needs more bytes is of use.
     """
     problem = rung.problem
     enough = _SHARE * _kept(problem, untouched(problem), between)
-    least, most, best = enough, float(_kept(problem, rung.plan, between)), rung
+    best = _at_its_peak(rung, between, seconds, enough)
+    higher = min(highest, rung.peak * (1 + _GIVEN))
+    if _kept(problem, best.plan, between) <= enough or higher <= rung.peak:
+        return best
+    return _keeping(rung, int(higher), between, enough, seconds) or best
+
+
+def _at_its_peak(rung: Rung, between: int, seconds: float, enough: float) -> Rung:
+    """That of the least kept, down to `enough` bytes, that a bisection finds; `rung` if none."""
+    least, most, best = enough, float(_kept(rung.problem, rung.plan, between)), rung
     target = least
     for _ in range(1 + _HALVINGS if most > enough else 0):
-        found = _keeping(rung, between, target, seconds)
+        found = _keeping(rung, rung.peak, between, target, seconds)
         if found is None:
             least = target
         else:
@@ -48,15 +63,14 @@ def _kept(problem: RematProblem, plan: RematPlan, between: int) -> int:
     return int(profile(problem, plan).bytes[at])
 
 
-def _keeping(rung: Rung, between: int, target: float, seconds: float) -> Optional[Rung]:
-    """A plan of no higher peak than that of `rung` that keeps no more than `target` bytes."""
+def _keeping(rung: Rung, peak: int, between: int, target: float, seconds: float) -> Optional[Rung]:
+    """A plan that needs at most `peak` bytes and keeps no more than `target`."""
     transient = list(rung.problem.memory.transient)
-    transient[between] += int(rung.peak - target)
+    transient[between] += int(peak - target)
     loaded = replace(rung.problem, memory=replace(rung.problem.memory, transient=transient))
-    for power in DISTANCE_POWERS:
-        plan = evict(
-            loaded,
-            Eviction(rung.peak, rung.peak + 1, seconds * BEFORE_RESTORING, distance_power=power))
+    for power in _POWERS:
+        plan = evict(loaded,
+                     Eviction(peak, peak + 1, seconds * BEFORE_RESTORING, distance_power=power))
         if plan is not None:
             plan = restore(loaded, plan, profile(loaded, plan))
             if plan.seconds <= seconds:
