@@ -50,7 +50,7 @@ def test_training_gives_the_same_bytes(way: str, pir: bool) -> None:
     assert all(each.kept_after < each.kept_before for each in report.programs)
 
 
-@pytest.mark.parametrize('way', ['called', 'layers inside'])
+@pytest.mark.parametrize('way', WAYS)
 def test_stretches_that_paddle_finds_in_bytecode_are_planned_too(way: str) -> None:
     made, step = built(way, False)
     report = memory_optimize(made, recompute='max', batch_size=BATCH)

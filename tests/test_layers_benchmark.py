@@ -16,7 +16,7 @@ from benchmarks.layers.training import Way, ways
 ROW: Dict[str, Any] = {'network': 'net', 'paddle': '2.6.2', 'mode': 'ast', 'way': 'to_static',
                        'peak': 4 << 20, 'kept': 2 << 20, 'grown': 9_000_000,
                        'wall': [30.0, 10.0, 20.0], 'cpu': [10.0, 20.0, 40.0],
-                       'losses': ['aa', 'bb'], 'state': 'cc', 'date': '2026-11-23',
+                       'losses': ['aa', 'bb'], 'state': 'cc', 'failure': '', 'date': '2026-11-23',
                        'loads': [1.0, 2.0]}  # yapf: disable
 
 
@@ -39,6 +39,17 @@ def test_rows_are_compared_with_those_of_their_paddle_and_of_what_it_traces() ->
     ends = [line.rsplit('|', 2)[1].strip() for line in table(rows).splitlines()[2:]]
     assert ends == ['equal', 'equal', 'equal', 'losses differ', '-']
     assert failures(rows) == ['net, Paddle 2.6.2, sot: losses differ (ours, max)']
+
+
+def test_a_way_that_fails_is_a_row_and_fails_the_command_if_it_is_ours() -> None:
+    failed: Dict[str, Any] = {'failure': 'ends with status 1', 'losses': [], 'wall': [], 'cpu': []}
+    rows = [row(), row(way='enable_auto_recompute', **failed)]
+    assert table(rows).splitlines()[3].endswith('| enable_auto_recompute |' + ' - |' * 7 +
+                                                ' ends with status 1 |')
+    assert not failures(rows)
+    assert failures([*rows,
+                     row(way='ours, auto',
+                         **failed)]) == ['net, Paddle 2.6.2, ast: ends with status 1 (ours, auto)']
 
 
 def test_when_and_beside_what_it_was_measured_is_said() -> None:

@@ -36,13 +36,13 @@ def failures(rows: List[Row]) -> List[str]:
     return [
         f'{each["network"]}, Paddle {each["paddle"]}, {each["mode"]}: {verdict} ({each["way"]})'
         for each, verdict in said
-        if each['way'].startswith('ours') and 'differ' in verdict
+        if each['way'].startswith('ours') and verdict not in ('equal', '-')
     ]
 
 
 def _plain(rows: List[Row]) -> Mapping[Key, Row]:
     """By network and so on: what the others are compared with. What is not traced is compared with the first."""
-    plain = {_key(each): each for each in rows if each['way'] == PLAIN}
+    plain = {_key(each): each for each in rows if each['way'] == PLAIN and not each['failure']}
     for (network, paddle, _), each in list(plain.items()):
         plain.setdefault((network, paddle, ''), each)
     return plain
@@ -53,9 +53,11 @@ def _key(row: Row) -> Key:
 
 
 def _cells(row: Row, plain: Optional[Row]) -> Tuple[str, ...]:
+    told = (row['network'], row['paddle'], row['mode'] or '-', row['way'])
+    if row['failure']:
+        return (*told, *['-'] * (len(_HEAD) - len(told) - 1), row['failure'])
     times = [cell for kind in _TIMES for cell in (_time(row[kind]), _share(row, plain, kind))]
-    return (row['network'], row['paddle'], row['mode'] or
-            '-', row['way'], f'{row["peak"] / MIB:.1f}', f'{row["kept"] / MIB:.1f}',
+    return (*told, f'{row["peak"] / MIB:.1f}', f'{row["kept"] / MIB:.1f}',
             f'{row["grown"] / MIB:.0f}', *times, _verdict(row, plain))
 
 
@@ -71,8 +73,8 @@ def _share(row: Row, plain: Optional[Row], kind: str) -> str:
 
 
 def _verdict(row: Row, plain: Optional[Row]) -> str:
-    if plain is None:
-        return '-'
+    if row['failure'] or plain is None:
+        return row['failure'] or '-'
     differ = [
         what for what, key in (('losses', 'losses'), ('states', 'state')) if row[key] != plain[key]
     ]

@@ -7,9 +7,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Dict, Iterator, List, Tuple
-
-import click
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from benchmarks.layers.trainer import MODES, environment
 
@@ -31,8 +29,12 @@ def ways(names: Tuple[str, ...], modes: Tuple[str, ...]) -> Tuple[Way, ...]:
     return tuple(Way(name, mode) for mode in ('', *modes) for name in names if mode in MODES[name])
 
 
+class _Ended(Exception):
+    """A trainer ended before it was told to."""
+
+
 class _Trainer:
-    """A process that trains; see `trainer`."""
+    """A process that trains; see `trainer`. One that ends answers nothing from then on."""
 
     def __init__(self, python: str, network: str, way: Way) -> None:
         self._process = subprocess.Popen(
@@ -46,16 +48,17 @@ class _Trainer:
             })
 
     def ask(self, what: str) -> Dict[str, Any]:
-        self._process.stdin.write(what + '\n')
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(what + '\n')
+            self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith('>'):
                 return json.loads(line[1:])
-        raise click.ClickException(f'{" ".join(self._process.args[2:])} ended: '
-                                   f'status {self._process.wait()}')
+        raise _Ended(f'ends with status {self._process.wait()}')
 
     def close(self) -> None:
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 
@@ -69,35 +72,69 @@ def _training(python: str, network: str, way: Way) -> Iterator[_Trainer]:
         trainer.close()
 
 
+class _Trained:
+    """What one way has shown so far; nothing more once its process has ended."""
+
+    def __init__(self, way: Way, trainer: _Trainer) -> None:
+        self._way, self._trainer = way, trainer
+        self._steps: List[Dict[str, Any]] = []
+        self._more: Dict[str, Any] = {'failure': ''}
+
+    def step(self) -> None:
+        self._unless_ended(lambda: self._steps.append(self._trainer.ask('step')))
+
+    def end(self) -> None:
+        """What is left after all steps that are compared."""
+        self._unless_ended(lambda: self._more.update(self._trainer.ask('end')))
+
+    def watch(self) -> None:
+        """The least of several further steps."""
+        self._unless_ended(self._watch)
+
+    def row(self) -> Row:
+        return {
+            'way': self._way.name,
+            'mode': self._way.mode,
+            **self._more, 'losses': [each['loss'] for each in self._steps],
+            **{
+                kind: [each[kind] for each in self._steps[WARMING:]] for kind in ('wall', 'cpu')
+            }
+        }
+
+    def _unless_ended(self, act: Callable[[], Any]) -> None:
+        if self._more['failure']:
+            return
+        try:
+            act()
+        except _Ended as ended:
+            self._more['failure'] = str(ended)
+
+    def _watch(self) -> None:
+        self._trainer.ask('watch')
+        seen = [self._trainer.ask('step') for _ in range(WATCHED)]
+        self._more.update((key, min(each[key] for each in seen)) for key in ('peak', 'kept'))
+
+
 def measured(python: str, network: str, asked: Tuple[Way, ...], steps: int) -> List[Row]:
     """A row for each way. All train `steps` steps, which are compared; then the processes are looked at, and further steps
     watched."""
     loads = [os.getloadavg()[0]]
     with contextlib.ExitStack() as stack:
-        trainers = [stack.enter_context(_training(python, network, way)) for way in asked]
-        seen: List[List[Dict[str, Any]]] = [[] for _ in asked]
+        found = [
+            _Trained(way, stack.enter_context(_training(python, network, way))) for way in asked
+        ]
         for _ in range(steps):
-            for trainer, all_seen in zip(trainers, seen):
-                all_seen.append(trainer.ask('step'))
+            for each in found:
+                each.step()
             loads.append(os.getloadavg()[0])
-        ends = [trainer.ask('end') for trainer in trainers]
-        peaks = [_watched(trainer) for trainer in trainers]
+        for each in found:
+            each.end()
+        for each in found:
+            each.watch()
     loads.append(os.getloadavg()[0])
+    rows = [each.row() for each in found]
+    known = [row['paddle'] for row in rows if 'paddle' in row]
     told = {'python': python, 'network': network, 'loads': (min(loads), max(loads)),
+            'paddle': known[0] if known else '?',
             'date': datetime.now(timezone.utc).strftime('%Y-%m-%d')}  # yapf: disable
-    return [{
-        **told, 'way': way.name,
-        'mode': way.mode,
-        **end,
-        **peak, 'losses': [each['loss'] for each in all_seen],
-        **{
-            kind: [each[kind] for each in all_seen[WARMING:]] for kind in ('wall', 'cpu')
-        }
-    } for way, all_seen, end, peak in zip(asked, seen, ends, peaks)]
-
-
-def _watched(trainer: _Trainer) -> Dict[str, int]:
-    """The least of several steps."""
-    trainer.ask('watch')
-    seen = [trainer.ask('step') for _ in range(WATCHED)]
-    return {key: min(each[key] for each in seen) for key in ('peak', 'kept')}
+    return [{**row, **told} for row in rows]

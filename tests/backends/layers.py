@@ -49,6 +49,37 @@ class Decorated(Net):
         return Net.forward(self, x)
 
 
+class DecoratedInStretches(Net):
+
+    @paddle.jit.to_static(full_graph=False)
+    def forward(self, x: Any) -> Any:
+        return Net.forward(self, x)
+
+
+class Listed(Net):
+    """Lists and dicts in."""
+
+    def forward(self, parts: Any, named: Any) -> Any:
+        return Net.forward(self, parts[0] * parts[1] + named['x'] - named['y'])
+
+
+class Named(Net):
+    """Arguments by name, a number and a tensor, and some that are left out."""
+
+    def forward(self, x: Any, scale: Any = 1.0, shift: Any = None, other: Any = None) -> Any:
+        assert other is None
+        return Net.forward(self, x * scale + shift)
+
+
+class Several(Net):
+    """Several results, one in another."""
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return paddle.mean(x * x), [x, {'sum': paddle.sum(x, axis=1)}]
+
+
 class Structured(Net):
     """Lists and dicts in, several results out, and arguments by name."""
 
@@ -134,6 +165,11 @@ def _structured(made: Any, at: int) -> Any:
     return found['loss'] + paddle.mean(found['parts'][1])
 
 
+def _several(made: Any, at: int) -> Any:
+    loss, (x, named) = made(data(at))
+    return loss + paddle.mean(x * x) + paddle.mean(named['sum'])
+
+
 def _two_losses(made: Any, at: int) -> Any:
     first, second = made(data(at)), made(data(at + 50))
     first.backward()
@@ -187,7 +223,7 @@ def _inner_static(net: Any, full_graph: bool) -> Any:
 
 def _any_batch(net: Any, full_graph: bool) -> Any:
     spec = [paddle.static.InputSpec([None, WIDTH], 'float32', name='x')]
-    return static(net, True, input_spec=spec)
+    return static(net, full_graph, input_spec=spec)
 
 
 def _in_bfloat16(level: str) -> Callable[[Any, int], Any]:
@@ -207,10 +243,16 @@ SIMPLE = backward_of(lambda made, at: made(data(at)))
 # How a net is made static, and what a step is.
 WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
     'called': (Net, static, SIMPLE),
-    'decorated': (Decorated, lambda net, full_graph: net, SIMPLE),
+    'decorated': (object, lambda _, whole: (Decorated if whole else DecoratedInStretches)(),
+                  SIMPLE),
     'layers inside': (Net, _inner_static, SIMPLE),
     'any batch': (Net, _any_batch, _other_batches),
     'new shapes': (Net, static, _other_batches),
+    'lists and dicts': (Listed, static, backward_of(lambda made, at: made(
+        [data(at), data(at + 50)], {'x': data(at + 70), 'y': data(at + 90)}))),
+    'names': (Named, static, backward_of(lambda made, at: made(
+        shift=data(at + 50), x=data(at), scale=0.5))),
+    'several results': (Several, static, backward_of(_several)),
     'lists, dicts, names, several results': (Structured, static, backward_of(_structured)),
     'shared weights': (Shared, static, SIMPLE),
     'used twice': (Net, static, backward_of(lambda made, at: made(data(at)) + made(data(at + 50)))),

@@ -30,12 +30,9 @@ from tests.backends.layers_anywhere import (  # noqa: F401
     test_what_cannot_be_measured_is_said_in_one_line_and_nothing_changes)
 from transpiler import memory_optimize
 
-# The rest is the same for stretches, which take longer to build.
-STRETCHES = ('called', 'layers inside')
 
-
-@pytest.mark.parametrize('way, full_graph',
-                         [(way, True) for way in WAYS] + [(way, False) for way in STRETCHES])
+@pytest.mark.parametrize('full_graph', [True, False])
+@pytest.mark.parametrize('way', WAYS)
 def test_training_gives_the_same_bytes(way: str, full_graph: bool) -> None:
     made, step = built(way, full_graph)
     report = memory_optimize(made, recompute='max', batch_size=BATCH)
