@@ -12,6 +12,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 import numpy as np
 import paddle
 import pytest
+from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 from benchmarks.layers.networks import NETWORKS
 from benchmarks.measure import Peaks, Watcher
@@ -28,6 +29,8 @@ MIB = 2**20
 
 @pytest.fixture(autouse=True)
 def dygraph() -> Iterator[None]:
+    """As in a fresh process: Paddle translates the bytecode of one function for 20 layers, of all tests, and then no more."""
+    OpcodeExecutorCache().clear()
     paddle.disable_static()
     yield
     paddle.enable_static()
