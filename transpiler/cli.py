@@ -168,7 +168,7 @@ def main() -> None:
             stream.reconfigure(errors='backslashreplace')  # for names that a terminal cannot show
 
 
-@main.command()
+@main.command(short_help='Write a program that needs less memory.')
 @click.argument('source', metavar='IN')
 @click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.')
@@ -185,7 +185,7 @@ def optimize(source: str, output: str, force: bool, trace: Optional[str], as_jso
     _note('wrote ' + ', '.join(map(str, paths)))
 
 
-@main.command()
+@main.command(short_help='What a program needs, and what optimize would bring.')
 @click.argument('source', metavar='IN')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @click.option('--ir', is_flag=True, help='The graph before and after instead, as text.')
@@ -210,7 +210,8 @@ def report(source: str, trace: Optional[str], ir: bool, why: bool, as_json: bool
         return
     click.echo(done.report.as_it_is())
     if why:
-        click.echo('\n' + _reasons(done))
+        from transpiler.report.text import wrapped
+        click.echo('\n' + wrapped(_reasons(done)))
 
 
 def _weighed(done: Any) -> Any:
@@ -223,7 +224,7 @@ def _reasons(done: Any) -> str:
         return str(done.report.why())
 
 
-@main.command()
+@main.command(short_help='Why a variable is in memory.')
 @click.argument('source', metavar='IN')
 @click.argument('variable', metavar='VARIABLE')
 @_planning_options
@@ -231,10 +232,14 @@ def explain(source: str, variable: str, as_json: bool, **hints: Any) -> None:
     """Say why VARIABLE of IN is in memory when it is, at the peak above all, and why it shares no memory."""
     _, done = _planned(source, hints)
     said = done.report.explain(variable)
-    click.echo(json.dumps({'variable': variable, 'lines': said.splitlines()}) if as_json else said)
+    if as_json:
+        click.echo(json.dumps({'variable': variable, 'lines': said.splitlines()}))
+        return
+    from transpiler.report.text import wrapped
+    click.echo(wrapped(said))
 
 
-@main.command()
+@main.command(short_help='What differs between two programs.')
 @click.argument('first', metavar='A')
 @click.argument('second', metavar='B')
 @_planning_options
@@ -252,12 +257,16 @@ def diff(first: str, second: str, as_json: bool, **hints: Any) -> None:
     click.echo(differences(a, b))
 
 
-@main.command()
+@main.command(short_help='Run two programs; compare all bytes.')
 @click.argument('source', metavar='IN')
 @click.argument('target', metavar='OUT')
 @click.option('--feed', type=click.Path(dir_okay=False), help='Inputs as .npz; drawn if not given.')
 @click.option('--fetch', multiple=True, help='Variable to compare, for a program without fetches.')
-@click.option('--batch-size', type=click.IntRange(1), default=1, show_default=True)
+@click.option('--batch-size',
+              type=click.IntRange(1),
+              default=1,
+              show_default=True,
+              help='Rows of inputs that are drawn.')
 @click.option('--every-setting', is_flag=True, help='OUT under every predictor setting.')
 @click.option(
     '--requests',
@@ -285,7 +294,7 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
         sys.exit(DIFFERENT)
 
 
-@main.command()
+@main.command(short_help='Draw the memory as one HTML page.')
 @click.argument('source', metavar='IN')
 @click.option('-o', '--output', required=True, metavar='HTML', help='Where the page goes.')
 @click.option('--force', is_flag=True, help='Replace HTML.')
@@ -305,7 +314,7 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
     _note(f'wrote {output}')
 
 
-@main.command('serve-settings')
+@main.command('serve-settings', short_help='What a process that serves should set.')
 @click.argument('source', metavar='MODEL')
 @click.option('--json', 'as_json', is_flag=True, help='The settings as JSON on stdout.')
 @_talking
@@ -325,13 +334,21 @@ def serve_settings(source: str, as_json: bool) -> None:
         click.echo(text(found), nl=False)
 
 
-@main.command()
+@main.command(short_help='Give the buffers of a CSV offsets in one arena.')
 @click.argument('source', metavar='FILE.csv', type=click.Path(dir_okay=False))
-@click.option('-o', '--output', required=True, metavar='OUT.csv')
+@click.option('-o', '--output', required=True, metavar='OUT.csv', help='Where it goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.csv.')
-@click.option('--alignment', type=click.IntRange(1), default=1, show_default=True)
+@click.option('--alignment',
+              type=click.IntRange(1),
+              default=1,
+              show_default=True,
+              help='Offsets are multiples of so many bytes.')
 @click.option('--capacity', type=ByteSize(), help='Write nothing if no packing is this low.')
-@click.option('--seconds', type=click.FloatRange(0), default=20.0, show_default=True)
+@click.option('--seconds',
+              type=click.FloatRange(0),
+              default=20.0,
+              show_default=True,
+              help='How long the search may take at most.')
 @_talking
 def pack(source: str, output: str, force: bool, alignment: int, capacity: Optional[int],
          seconds: float) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,17 @@ def test_optimize_says_what_it_wrote_and_what_it_saves(folder):
     report = json.loads(result.stdout)
     assert 0 < report['peak_bytes_after'] < report['peak_bytes_before']
     assert 'small.pdmodel' in result.stderr and (folder / 'small.pdiparams').exists()
+
+
+def test_help_says_of_each_command_and_option_what_it_is_and_breaks_nothing_off(folder):
+    listed = done(folder, '--help').stdout.split('Commands:')[1].strip().splitlines()
+    assert len(
+        listed) == 8 and not [line for line in listed if not line.endswith('.') or '...' in line]
+    for line in listed:
+        name = line.split()[0]
+        options = done(folder, name, '--help').stdout.split('Options:')[1]
+        words = options.replace('\n', ' ').split('  -')[1:]
+        assert [each for each in words if not re.search(r'[a-z][.?]( |$)', each)] == [], name
 
 
 def test_report_changes_nothing_and_tells_the_peak_as_it_is(folder):
@@ -88,7 +100,7 @@ def test_report_has_a_row_for_each_block_with_its_loop(folder):
         assert max(peaks) == peaks[0] == data[f'peak_bytes_{side}']
     assert all(b['run_by'].startswith('while') for b in data['blocks'][1:])
     text = done(folder, *arguments).stdout
-    assert 'block 1, loop' in text and 'kept per trip' in text
+    assert '│ block 1, ' in text and '│ loop ' in text and 'kept per trip' in text
 
 
 def test_blocks_of_a_served_program_are_found_again_in_what_optimize_makes(folder):

@@ -64,10 +64,15 @@ def test_a_variable_that_is_skipped_is_named_with_what_that_costs(folder):
     assert saved > 0 and freed == {saved}
 
 
+def whole_lines(text: str) -> str:
+    """With lines that were broken at the width of the terminal put together."""
+    return text.replace('\n    ', ' ')
+
+
 def test_explain_says_who_made_it_and_why_it_is_there(folder):
     peak = json.loads(called(folder, 'report', *TRAINED, '--json').stdout)
     largest = peak['peak_variables_before'][0]
-    said = called(folder, 'explain', 'train.bin', largest['name'], *TRAINED[1:]).stdout
+    said = whole_lines(called(folder, 'explain', 'train.bin', largest['name'], *TRAINED[1:]).stdout)
     assert 'there at the peak' in said.splitlines()[1]
     assert largest['made_by'].split(',')[0] in said and 'programs.py:' in said
     assert 'Why it has the memory that it has: ' in said
@@ -155,6 +160,12 @@ def test_no_warning_of_paddles_reaches_the_reader(folder, command, recwarn):
 
 
 def test_tables_in_a_pipe_are_eighty_columns_wide(folder):
+    broken = [
+        called(folder, *words, *TRAINED[1:]).stdout.splitlines()
+        for words in (('explain', 'train.bin', 'fc_0.tmp_0'), ('report', '--why', 'train.bin'))
+    ]
+    for lines in broken:
+        assert max(map(len, lines)) <= 80 and sum(line.startswith('    ') for line in lines)
     for arguments in (('report', *TRAINED), ('report', 'tiny', '--batch-size', '4')):
         lines = called(folder, *arguments).stdout.splitlines()
         tables = [line for line in lines if line[:1] in '┏┃┡│└']

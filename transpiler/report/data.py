@@ -242,14 +242,25 @@ class ReportData:
         return {name: _plain(getattr(self, name)) for name in fields}
 
 
+_UNITS = ('B', 'KiB', 'MiB', 'GiB')
+
+
 def human(size: int) -> str:
     """`size` bytes for a person to read."""
-    amount = float(size)
-    for unit in ('B', 'KiB', 'MiB', 'GiB'):
-        if abs(amount) < 1024 or unit == 'GiB':
-            return f'{size} B' if unit == 'B' else f'{amount:.2f} {unit}'
-        amount /= 1024
-    return str(size)
+    unit = unit_of(size)
+    return f'{in_unit(size, unit)} {unit}'
+
+
+def unit_of(size: int) -> str:
+    """The unit in which a person reads `size` bytes."""
+    fits = (unit for power, unit in enumerate(_UNITS, 1) if abs(size) < 1024**power)
+    return next(fits, _UNITS[-1])
+
+
+def in_unit(size: int, unit: str) -> str:
+    """`size` bytes in `unit`, which does not stand beside it."""
+    power = _UNITS.index(unit)
+    return f'{size / 1024**power:.2f}' if power else str(size)
 
 
 def _plain(value: Any) -> Any:

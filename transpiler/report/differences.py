@@ -34,8 +34,8 @@ def differences(first: Tuple[str, ReportData, Plan], second: Tuple[str, ReportDa
 
 def _table(title: str, columns: Tuple[str, ...]) -> Table:
     table = plain_table(title)
-    for column in columns:
-        table.add_column(column, justify='left' if not column else 'right', overflow='fold')
+    for at, column in enumerate(columns):
+        table.add_column(column, justify='right' if at else 'left', overflow='fold')
     return table
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import shutil
+import textwrap
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from transpiler.plain import and_more, printable
-from transpiler.report.data import MeasuredReport, ReportData, PeakVariable, human
+from transpiler.report.data import MeasuredReport, ReportData, PeakVariable, human, in_unit, unit_of
 from transpiler.report.lines import short_lines
 
 _NARROWEST, _WIDEST = 80, 120
@@ -52,6 +53,16 @@ def _text(tables: Iterable[Table], lines: Iterable[str]) -> str:
 def text_width() -> int:
     """Columns of the terminal; 80 in logs and pipes, which nobody can ask."""
     return min(_WIDEST, max(_NARROWEST, shutil.get_terminal_size((_NARROWEST, 24)).columns))
+
+
+def wrapped(text: str) -> str:
+    """`text` no wider than the tables beside it; what follows a line's first is indented."""
+    return '\n'.join('\n'.join(
+        textwrap.wrap(line,
+                      text_width(),
+                      subsequent_indent='    ',
+                      break_on_hyphens=False,
+                      break_long_words=False)) for line in text.split('\n'))
 
 
 def reasons(levers: Sequence[Any]) -> str:
@@ -142,16 +153,18 @@ def _blocks(report: ReportData) -> List[Table]:
     """A program of one block is told by the summary."""
     if len(report.blocks) < 2:
         return []
-    table = plain_table('Blocks: the peak while each runs, and what its own variables need')
+    unit = unit_of(max(row.peak_bytes_before for row in report.blocks))
+    table = plain_table(
+        f'Blocks: the peak while each runs, and what its own variables need, in {unit}')
     for column in ('block', 'trips', 'peak before', 'after', 'own before', 'after', 'peak is at'):
-        table.add_column(column,
-                         justify='left' if column in ('block', 'peak is at') else 'right',
-                         no_wrap=column == 'block')
+        left = column in ('block', 'peak is at')
+        table.add_column(column, justify='left' if left else 'right', overflow='fold')
     for row in report.blocks:
         name = row.block if row.kind == 'block' else f'{row.block}, {row.kind}'
-        add_row(table, name, str(row.trips), human(row.peak_bytes_before),
-                human(row.peak_bytes_after), human(row.own_bytes_before),
-                human(row.own_bytes_after), short_lines(row.peak_op))
+        sizes = (row.peak_bytes_before, row.peak_bytes_after, row.own_bytes_before,
+                 row.own_bytes_after)
+        add_row(table, name, str(row.trips), *(in_unit(size, unit) for size in sizes),
+                row.peak_op.split(', ')[0])
     return [table]
 
 
