@@ -6,9 +6,13 @@ BUILD := cpu
 EXTRAS = $(BUILD),demo,test
 BIN := $(VENV)/bin
 
-# The versions of everything that the tests have passed with, but for Paddle's own, which the extras name; there for the Python of continuous
-# integration, others take what setup.cfg allows. LOCK= leaves it out, `make lock` writes it anew.
+# The versions of everything, but for Paddle's own, which the extras name: a file for each Python. The whole suite has passed with those of
+# the Python of continuous integration, the ten lines with the others'. LOCK= leaves it out, `make lock` and `make lock-python` write them anew.
 LOCK = $(wildcard .ci/lock/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt)
+
+# Where Paddle 3 is, and where `make lock-python` installs.
+VENV3 := .venv3
+LOCKING := .venv-lock
 
 # What the tests of Paddle 3 say while those of 2.6.2 run.
 OUTPUT3 := .venv3.txt
@@ -20,7 +24,7 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install lock release docs demo newcomer test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+.PHONY: install lock lock-python release docs demo newcomer test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
@@ -108,11 +112,21 @@ test-gpu-build:
 
 # What is installed for the tests of both Paddles, for LOCK. First `make clean`, and `make test LOCK=`.
 lock:
-	{ $(BIN)/python -m pip freeze --exclude-editable; .venv3/bin/python -m pip freeze --exclude-editable; } | grep -v '^paddlepaddle' | sort -u \
-	  > .ci/lock/python`$(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'`.txt
+	{ $(BIN)/python -m pip freeze --exclude-editable; test ! -d $(VENV3) || $(VENV3)/bin/python -m pip freeze --exclude-editable; } | \
+	  grep -v '^paddlepaddle' | sort -u > .ci/lock/python`$(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'`.txt
+
+# The same for another Python (`make lock-python PYTHON=python3.9`), in environments that go again: what setup.cfg allows there. Checked by
+# the ten lines on each Paddle that there is for it; 3.8 has no Paddle 3.3.
+lock-python:
+	rm -rf $(LOCKING) $(LOCKING)3
+	$(MAKE) install VENV=$(LOCKING) LOCK=
+	test "`$(PYTHON) -c 'import sys; print(sys.version_info[1])'`" = 8 || $(MAKE) install VENV=$(LOCKING)3 EXTRAS=cpu3,core LOCK=
+	for each in $(LOCKING) $(LOCKING)3; do test ! -d $$each || { $$each/bin/python -m pip check && $$each/bin/python .ci/ten_lines.py README.md; } || exit 1; done
+	$(MAKE) lock VENV=$(LOCKING) VENV3=$(LOCKING)3
+	rm -rf $(LOCKING) $(LOCKING)3
 
 format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf dist site .venv-release .venv .venv3 $(OUTPUT3) $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info
+	rm -rf dist site .venv-release .venv .venv3 $(LOCKING) $(LOCKING)3 $(OUTPUT3) $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info

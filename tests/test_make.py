@@ -1,6 +1,7 @@
 """`make test` runs the halves of both Paddles side by side: each counts, each is read whole, and what ends it ends both."""
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Callable, Dict, List
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 HALVES = {'paddle2': '.venv', 'paddle3': '.venv3'}
@@ -99,3 +102,24 @@ def _alive(pid: int) -> bool:
         return ') Z ' not in Path(f'/proc/{pid}/stat').read_text()
     except FileNotFoundError:
         return False
+
+
+LOCKS = sorted((ROOT / '.ci' / 'lock').glob('python3.*.txt'))
+
+
+@pytest.mark.parametrize('lock', LOCKS, ids=lambda path: path.stem)
+def test_a_lock_pins_what_setup_cfg_asks_for_within_its_bounds(lock: Path) -> None:
+    pinned = dict(line.split('==') for line in lock.read_text().splitlines())
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    config = configparser.ConfigParser()
+    config.read(ROOT / 'setup.cfg')
+    extras = [config['options.extras_require'][extra] for extra in ('demo', 'test')]
+    asked = '\n'.join([config['options']['install_requires'], *extras]).split('\n')
+    wanted = [Requirement(line) for line in asked if line.strip()]
+    assert len(wanted) > 15 and not [n for n in versions if n.startswith('paddlepaddle')]
+    for each in wanted:
+        assert versions[canonicalize_name(each.name)] in each.specifier, each
+
+
+def test_the_python_of_continuous_integration_has_a_lock() -> None:
+    assert 'python3.11' in {lock.stem for lock in LOCKS} and len(LOCKS) >= 3

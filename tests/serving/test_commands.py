@@ -55,7 +55,7 @@ def test_help_says_of_each_command_and_option_what_it_is_and_breaks_nothing_off(
         name = line.split()[0]
         options = done(folder, name, '--help').stdout.split('Options:')[1]
         words = options.replace('\n', ' ').split('  -')[1:]
-        assert [each for each in words if not re.search(r'[a-z][.?]( |$)', each)] == [], name
+        assert [each for each in words if not re.search(r'[A-Za-z][.?]( |$)', each)] == [], name
 
 
 def test_report_changes_nothing_and_tells_the_peak_as_it_is(folder):
