@@ -1,17 +1,18 @@
 """Generated programs of many kinds of operators give equal bytes; what the importer owes to them."""
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, Sequence, Tuple
 
 import paddle
 import pytest
 
+from benchmarks.apart import apart
 from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
+from tests.wild.__main__ import main
 from tests.wild.seen import NAMES
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
@@ -38,14 +39,18 @@ _BROKE_A_PROMISE = {
 }
 
 
-def _wild(*arguments: str) -> str:
-    """What the command says; its failures stand in it line by line."""
-    done = subprocess.run([sys.executable, '-m', 'tests.wild', *arguments],
-                          stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL,
-                          cwd=Path(__file__).parent.parent)
-    said = done.stdout.decode()
-    assert done.returncode == 0, said
+def _ended(words: Sequence[str]) -> Tuple[int, str]:
+    """What `python -m tests.wild` ends with and says, in a process that has run nothing yet."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        return main(words), said.getvalue()
+
+
+def _wild(*words: str) -> str:
+    """What the command says; its failures stand in it line by line. Its process is a fork of one that has Paddle: importing it
+    anew takes as long as some programs."""
+    status, said = apart(_ended, words)
+    assert status == 0, said
     return said
 
 

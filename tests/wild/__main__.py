@@ -5,14 +5,14 @@ import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from tests.drops import no_plan_is_dropped
 from tests.wild.seen import NAMES
 from tests.wild.trial import MODES, Verdict, trial, trial_of_seen, warm_up
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: Optional[Sequence[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m tests.wild', description=__doc__)
     parser.add_argument('--seeds',
                         default='0..300',
@@ -31,7 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--verbose',
                         action='store_true',
                         help='name the programs that could not be run')
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def chosen_modes(seed: int, modes: str) -> List[str]:
@@ -59,9 +59,10 @@ def _verdicts(told: argparse.Namespace) -> Iterator[Verdict]:
                             _seeds(told.seeds, told.modes))
 
 
-def main() -> int:
-    """Prints a line a failure and a summary; 1 if there was one."""
-    told = _arguments()
+@no_plan_is_dropped()
+def main(words: Optional[Sequence[str]] = None) -> int:
+    """Prints a line a failure and a summary; 1 if there was one. `words`: of a command line, if not that of this process."""
+    told = _arguments(words)
     warm_up()
     whole, changed, budgets, traded, failed = 0, 0, 0, 0, 0
     kinds: Counter = Counter()
@@ -96,5 +97,4 @@ def _summary(whole: int, not_run: int, changed: int, budgets: int, traded: int, 
 
 
 if __name__ == '__main__':
-    with no_plan_is_dropped():
-        sys.exit(main())
+    sys.exit(main())
