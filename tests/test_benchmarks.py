@@ -22,7 +22,7 @@ from benchmarks.programs import (OPTIMIZERS, PROGRAMS, Options, UnknownProgramEr
 from benchmarks.runner import EQUAL, difference, measure_in_child
 from benchmarks.saving import save
 from benchmarks.spec import Result, Spec
-from transpiler.serving.apart import settled_bytes
+from tests.settled import at_rest, long_at_rest
 
 LOOPS = ("loop", "gru_loop", "attention_loop", "nested_loops", "loop_in_cond", "cond_in_loop")
 
@@ -94,12 +94,11 @@ def test_the_table_shows_the_process_beside_the_tensors(tmp_path):
 
 
 def test_a_saved_program_leaves_no_parameters_in_memory(tmp_path):
-    gc.collect()
-    before = settled_bytes()
+    before = long_at_rest()
     save(tmp_path, "mobilenet_v2", small_options("mobilenet_v2"))
     gc.collect()
     # Less, if a test before left something to the collector.
-    assert settled_bytes() <= before
+    assert at_rest() <= before
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -146,6 +145,7 @@ def hold(count):
 def test_a_watcher_sees_a_peak_that_the_counter_misses():
     """The counter looks only when a thread holds more than it ever did, and this one did hold more."""
     paddle.enable_static()
+    long_at_rest()  # what earlier tests have left is not freed in between
     with ThreadPoolExecutor(max_workers=1) as worker:
         worker.submit(lambda: hold(2 << 20)._clear()).result()
         peaks = measure.Peaks()
@@ -162,6 +162,7 @@ def test_a_watcher_sees_a_peak_that_the_counter_misses():
 
 def test_a_lower_peak_of_a_later_run_is_seen():
     paddle.enable_static()
+    long_at_rest()
     peaks = measure.Peaks()
     seen = []
     for count in (1 << 20, 1 << 18, 1 << 19):

@@ -16,6 +16,7 @@ from paddle.base.proto import framework_pb2
 from tests.harness import (Case, Mode, Outcome, assert_same_bytes, executor_mode, fingerprint,
                            fresh_scope, new_programs, run_case)
 from tests.scenarios.common import data, fc, train
+from tests.settled import long_at_rest
 from transpiler import memory_optimize, release_memory
 from transpiler.backends.paddle2.emitter import EmittedProgram, emit
 from transpiler.backends.paddle2.importer import NEVER_WRITTEN, import_program, is_forget
@@ -344,6 +345,7 @@ def _growth(case: Case) -> List[int]:
     with executor_mode(HOLDING[0]), fresh_scope():
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
+        long_at_rest()  # what earlier tests have left goes before, not between two runs
         for step in range(STEPS):
             executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
             found.append(now())

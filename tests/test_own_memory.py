@@ -14,6 +14,7 @@ from transpiler.backends.paddle2.live_program import message_of
 from transpiler.heap import give_back
 
 MB = 2**20
+_TRIES = 5
 # Libraries that take tens of megabytes each, or half a second: loaded where they are needed, not before.
 HEAVY = {'matplotlib', 'networkx', 'numba', 'ortools', 'pandas', 'plotly', 'rich', 'scipy'}
 
@@ -50,12 +51,20 @@ def _imported(compiled):
 
 def test_importing_costs_little_beside_paddle_and_loads_no_heavy_library(tmp_path):
     _imported(tmp_path)  # compiles, as installing does
-    took = _imported(tmp_path)
-    assert 'transpiler' in took['modules']  # it was not there before
-    assert not HEAVY.intersection(took['modules'])
-    assert took['bytes'] < 25 * MB
-    # 0.3 s where Paddle takes 1.2: both grow with the load of the machine
-    assert took['seconds'] < 0.3 / 1.2 * took['paddle_seconds']
+    times = []
+    while not _little(times) and len(times) < _TRIES:
+        took = _imported(tmp_path)
+        assert 'transpiler' in took['modules']  # it was not there before
+        assert not HEAVY.intersection(took['modules'])
+        assert took['bytes'] < 25 * MB
+        times.append((took['seconds'], took['paddle_seconds']))
+    assert _little(times), times
+
+
+def _little(times):
+    """0.3 s where Paddle takes 1.2, of CPU time: both grow with the load of the machine, so of each the least of some counts."""
+    return bool(times) and min(
+        ours for ours, _ in times) < 0.3 / 1.2 * min(paddle for _, paddle in times)
 
 
 def _planned():

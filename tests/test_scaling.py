@@ -4,7 +4,7 @@ from __future__ import annotations
 import cProfile
 import math
 from functools import partial
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 import paddle
 import pytest
@@ -97,8 +97,9 @@ def calls(grow: Callable[[int, Any], Any], n: int, trained: bool) -> int:
 
 @pytest.mark.parametrize('name', DIMENSIONS)
 def test_work_does_not_grow_faster_than_the_square(name: str) -> None:
-    counted: List[int] = [
-        calls(DIMENSIONS[name], n, trained=name not in ('writers', 'arrays')) for n in (2, 4, 8)
+    # The first call of a process imports and compiles, too: it does not count.
+    _, *counted = [
+        calls(DIMENSIONS[name], n, trained=name not in ('writers', 'arrays')) for n in (2, 2, 4, 8)
     ]
     assert math.log2(counted[2] / counted[1]) < MOST, counted
     assert counted[2] > counted[0]

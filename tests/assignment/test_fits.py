@@ -1,7 +1,7 @@
 """Storages with an owner: sizes that are only partially ordered, and storages that never grow."""
 from __future__ import annotations
 
-import time
+import math
 from typing import Dict, List, Optional
 
 import numpy as np
@@ -91,8 +91,7 @@ def test_the_model_with_leaders_agrees_with_the_branching() -> None:
         fits = Fits.of_sizes(sizes, ranges[:, 0])
         expected = assign(ranges, numbers, fits=fits, seconds=0)
         storages, bound = _solve_by_leaders(ranges, numbers, Sharing.of(None, 8, fits),
-                                            np.arange(8), 0,
-                                            time.monotonic() + 20)
+                                            np.arange(8), 0, math.inf)
         assert check_storages(ranges, numbers, storages) == bound == expected.total_bytes
 
 

@@ -49,8 +49,8 @@ def test_twenty_thousand_values_take_seconds():
     first = np.sort(generator.randint(0, 20_000, 20_000))
     ranges = np.stack([first, first + generator.geometric(0.1, 20_000)], axis=1)
     sizes = generator.randint(1, 10**6, 20_000)
-    started = time.monotonic()
+    started = time.process_time()
     result = assign(ranges, sizes)
-    # A loaded machine is slow; anything quadratic takes minutes.
-    assert time.monotonic() - started < 20
+    # Of CPU time, which others on the machine do not add to; anything quadratic takes minutes.
+    assert time.process_time() - started < 20
     assert result.bound == sharing_bound(ranges, sizes) and result.gap < 0.5

@@ -117,6 +117,7 @@ def test_check_finds_equal_bytes_and_measures_both(folder):
     assert max(rows[1]['peak_bytes']) < max(rows[0]['peak_bytes'])
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_a_program_without_parameters_is_optimised_without_a_file_of_them(folder):
     program = paddle.static.Program()
     with paddle.static.program_guard(program):
@@ -139,6 +140,7 @@ def test_check_finds_weights_that_differ(folder):
     assert result.exit_code == 3 and 'different bytes' in result.output
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_a_training_program_is_optimised_and_trains_to_the_same_bytes(folder):
     case = build('loop', small_options('loop'))
     (folder / 'loop.bin').write_bytes(case.main.desc.serialize_to_string())
@@ -152,6 +154,7 @@ def test_a_training_program_is_optimised_and_trains_to_the_same_bytes(folder):
     assert [row['equal'] for row in rows] == [True, True]
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_parameters_of_static_save_are_copied_so_that_saving_again_keeps_those_of_the_input(folder):
     program = training_program()
     with fresh_scope():
@@ -186,6 +189,7 @@ def test_a_budget_that_is_enough_is_accepted(folder):
     done(folder, 'optimize', 'tiny', '-o', 'small', '--budget', '6GB')
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_a_training_program_keeps_to_its_budget_by_recomputing(folder):
     """Between what parameters and the lowest peak need and what the plan without recomputing needs."""
     arguments = ('optimize', 'train.bin', '--fetch', 'loss', '--batch-size', '512', '--json')

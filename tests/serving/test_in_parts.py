@@ -155,6 +155,7 @@ def test_a_written_program_reports_the_peak_that_it_has(tiny):
     assert again.report.peak_bytes_after == report.peak_bytes_after
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_check_finds_equal_bytes(tiny):
     out, _ = optimized(tiny, 8, IN_PARTS)
     done = CliRunner().invoke(main, ['check', str(tiny), out, '--batch-size', '8', '--json'])

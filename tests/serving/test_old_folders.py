@@ -40,6 +40,7 @@ def test_a_file_for_each_parameter_gives_the_bytes_of_the_default_predictor(name
     assert [s for s in SETTINGS if digests(tmp_path / 'new', feed, s) != expected] == []
 
 
+@pytest.mark.usefixtures('forked_checks')
 def test_report_check_and_view_take_the_folder_and_leave_it_as_it_was(old, tmp_path):
     before = contents(old)
     assert 'optimize would bring' in command('report', old)
