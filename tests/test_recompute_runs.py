@@ -319,3 +319,25 @@ def test_programs_that_paddle_recomputes_keep_to_budgets_and_to_their_bytes() ->
           steps=3)
     assert reports[0].sure_bytes <= free.budget_bytes < reports[0].peak_bytes_before
     assert reports[0].changed and not reports[0].note
+
+
+_HOLDING = Mode(collect=False)
+
+
+@pytest.mark.parametrize("build", (residual_batch_norms, transformer_with_dropout),
+                         ids=lambda b: b.__name__)
+def test_with_collection_off_too_what_runs_again_gives_equal_bytes(build: Build) -> None:
+    modes = [mode for mode in WITHOUT_INPLACE if not mode.collect]
+    report = check(build, _optimiser([], runtime="retaining", recompute="max"), modes=modes)
+    assert report.recompute is not None and report.recompute.clones > 0
+
+
+def test_with_collection_off_what_runs_again_is_released_and_no_run_needs_more_than_is_sure(
+) -> None:
+    plain, found = (memory_optimize(wide_chain().main, runtime="retaining", recompute=recompute)
+                    for recompute in (False, "max"))
+    assert found.peak_bytes_after < 0.7 * plain.peak_bytes_after
+    assert found.sure_bytes < plain.peak_bytes_after  # its order is held
+    options = {"runtime": "retaining", "recompute": "max"}
+    peak = measure_peak("tests.test_recompute_runs:wide_chain", True, _HOLDING, 4, options)
+    assert found.peak_bytes_after <= peak.above_resting() <= found.sure_bytes

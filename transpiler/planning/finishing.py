@@ -42,7 +42,7 @@ def may_hold(runtime: Runtime, options: PlanOptions, sequences: Sequences) -> bo
 
 def _starts(runner: Runner, chosen: Plan, options: PlanOptions) -> Iterator[Plan]:
     """Updates kept apart from products where clones have come in between, if there is room for it; and `chosen`."""
-    if chosen.recomputed is not None:
+    if chosen.recomputed is not None and runner.context.runtime.collects:
         spaced = runner.run((SPACED,), chosen)
         if options.budget is not None or spaced.timely_bytes <= chosen.timely_bytes * _MORE_FOR_SPEED:
             yield spaced

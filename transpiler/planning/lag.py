@@ -22,7 +22,7 @@ _AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMP
 
 def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:
     """Holds what must be held for the peak to be what is predicted, and frees in time what the collector may not."""
-    if not runner.context.runtime.collects and budget is not None:
+    if not runner.context.runtime.collects and (budget is not None or best.recomputed is not None):
         releases = any(op.kind == RELEASE for op in best.graph.region_ops(0))
         return replace(best, held=best.held | {0}) if releases else best
     lags = _lags(runner, best)

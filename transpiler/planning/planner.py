@@ -12,6 +12,7 @@ from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps
 from transpiler.planning.budget import levels, within_budget
 from transpiler.planning.finishing import finish, may_hold
+from transpiler.planning.freeing import computed_again
 from transpiler.planning.fitting import Fitter, different
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
@@ -97,9 +98,10 @@ def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
 def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: Sequences) -> Plan:
     """The plan of the lowest peak, finished; of the lowest few the first that needs no more than no plan elsewhere, or else
     the last."""
+    tried = tried + computed_again(runner, options, sequences, _chosen)
     for _ in range(_MOST_FINISHED):
         lowest = reduce(_lower, tried)
-        best = _without_sums(runner, lowest)
+        best = lowest if lowest.recomputed else _without_sums(runner, lowest)
         done = finish(runner, _within_overhead(runner, best, options, sequences), options,
                       sequences)
         grows = runner.grows_elsewhere(done)
@@ -107,6 +109,12 @@ def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: 
             break
         tried = [each for each in tried if each.graph is not lowest.graph]
     return replace(done, grows_elsewhere=grows)
+
+
+def _chosen(runner: Runner, options: PlanOptions, sequences: Sequences) -> Plan:
+    """The plan of the lowest peak, as it is before it is finished."""
+    best = _without_sums(runner, reduce(_lower, tried_plans(runner, sequences)))
+    return _within_overhead(runner, best, options, sequences)
 
 
 def _without_sums(runner: Runner, best: Plan) -> Plan:
