@@ -4,7 +4,6 @@ then does by itself."""
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from typing import Callable, List
 
 from transpiler.analysis.timeline import Timeline
