@@ -36,7 +36,8 @@ def check_members(protocol: type, found: type) -> None:
 
 def test_a_back_end_for_programs_in_hand_has_what_its_interface_names() -> None:
     programs = importlib.import_module(f'transpiler.backends.{installed_folder()}.programs')
-    assert {'named', 'keep', 'pack', 'pack_written', 'unpack'} == set(named_by(LiveBackend))
+    assert {'named', 'keep', 'packs', 'pack', 'pack_written', 'unpack', 'copied',
+            'copied_written'} == set(named_by(LiveBackend))
     check_members(LiveBackend, programs.LivePrograms)
 
 
