@@ -13,7 +13,7 @@ from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
 from transpiler import memory_optimize
 from transpiler.ir import Size
-from transpiler.backends.paddle2.fitted_shapes import PROBE, fit_most
+from transpiler.backends.fitted_shapes import PROBE, fit_most
 from transpiler.backends.paddle2.importer import import_program
 
 _WIDTH = 6

@@ -21,7 +21,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
-from transpiler.backends.paddle2.fitted_shapes import PROBE, fit, fit_most
+from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
 from transpiler.backends.paddle2.kernel_shapes import at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework

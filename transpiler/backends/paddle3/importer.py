@@ -25,6 +25,7 @@ from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.replaying import added_facts
+from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
 from transpiler.backends.paddle3.tensors import bytes_of, dtype_of
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
@@ -155,6 +156,7 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
+        self._open = symbolic.infer(program)
 
     def run(self) -> ImportedProgram:
         block = self._done.program.global_block()
@@ -320,13 +322,15 @@ class _Importer:
         if self._home.id and op.id() not in self._spare:
             raise Unmodelled('an input or a parameter that is declared in a loop or a branch')
         value = op.result(0)
+        inferred = self._open.get(value.id, symbolic.NOTHING)
         kept = value.persistable or op.name() in ('builtin.parameter', 'builtin.constant')
         self._done.declarations.append(op)
         self._new(value,
                   persistable=kept,
                   parameter=op.name() == 'builtin.parameter',
                   fed=not kept and op.id() not in self._spare,
-                  shape=declared_shape(value.shape) if value.is_dense_tensor_type() else None)
+                  shape=inferred.shape or declared_shape(value.shape)
+                  if value.is_dense_tensor_type() else None)
 
     def _new(self, value: Any, shape: Any = None, region: int = -1, **facts: Any) -> int:
         """In the region that is being read, or in `region`."""
@@ -414,9 +418,13 @@ class _Importer:
                 )
 
     def _result(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> int:
-        dense = value.initialized() and value.is_dense_tensor_type()
-        return self._new(value,
-                         shape=result_shape(op, slot, value.shape, shapes) if dense else None)
+        if not (value.initialized() and value.is_dense_tensor_type()):
+            return self._new(value)
+        inferred = self._open.get(value.id, symbolic.NOTHING)
+        made = self._new(value, shape=result_shape(op, slot, value.shape, shapes, inferred.shape))
+        if inferred.at_most is not None:
+            self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
+        return made
 
     def _take_apart(self, op: Any, slot: int, takers: List[Any],
                     shapes: List[Any]) -> Tuple[int, ...]:

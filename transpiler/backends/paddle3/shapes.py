@@ -1,4 +1,4 @@
-"""Open dims. Paddle's symbolic shapes cannot be read from Python: where a dim of a result is open, what made it tells.
+"""Open dims: where a dim of a result is open, what made it tells, unless Paddle's own inference does (`symbolic`).
 
 Only what follows from the operands is said: a wrong dim would be a wrong figure, an unknown one is reported as unknown.
 """
@@ -30,20 +30,42 @@ def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
     return tuple(Size.dim(BATCH) if d < 0 else Size.of(d) for d in dims)
 
 
-def result_shape(op: Any, slot: int, dims: Sequence[int],
-                 operands: Sequence[Optional[Shape]]) -> Optional[Shape]:
-    """The shape of a result of `op` with these dims, -1 where open; None if its operands don't tell."""
+def result_shape(op: Any,
+                 slot: int,
+                 dims: Sequence[int],
+                 operands: Sequence[Optional[Shape]],
+                 inferred: Optional[Shape] = None) -> Optional[Shape]:
+    """The shape of a result of `op` with these dims, -1 where open, by what was `inferred` of it, else by its operands; None if
+    those don't tell."""
     unmade = UNMADE.get(bare_kind(op))
     if unmade is not None and op.get_output_names()[slot] == unmade:
         return (Size(),)
     open_at = [i for i, d in enumerate(dims) if d < 0]
     if not open_at:
         return tuple(map(Size.of, dims))
+    like = inferred or _of_what_it_is_for(op, slot, dims, operands)
+    if like is not None:
+        return like
     shapes = [s for s in operands if s is not None]
     if len(open_at) > 1 or not shapes or len(shapes) < len(operands):
         return None
     dim = _open_dim(op, dims, open_at[0], shapes)
     return None if dim is None else tuple(dim if d < 0 else Size.of(d) for d in dims)
+
+
+def _of_what_it_is_for(op: Any, slot: int, dims: Sequence[int],
+                       operands: Sequence[Optional[Shape]]) -> Optional[Shape]:
+    """Of a gradient: the shape of the operand that it is the gradient of, where the operator has that, else of all those that it
+    fits, if they have one."""
+    if not bare_kind(op).endswith('_grad') or len(operands) != op.num_operands():
+        return None
+    if bare_kind(op) == 'transpose_grad' and operands[0] is not None:
+        at = {to: i for i, to in enumerate(op.attrs()['perm'])}
+        return tuple(operands[0][at[i]] for i in range(len(dims)))
+    names, made = op.get_input_names(), op.get_output_names()[slot]
+    named = [s for n, s in zip(names, operands) if made == f'{n}_grad']
+    found = {s for s in named or operands if s is not None and _fits(s, dims)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) -> Optional[Size]:

@@ -1,0 +1,135 @@
+"""The expressions that Paddle's symbolic inference writes dims in: their values, and what they never go beyond.
+
+A value is a Fraction, or a Bound where open dims stay open. Both are of whole numbers; what is divided is rounded down, which a
+Bound leaves out.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from fractions import Fraction
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Set
+
+from transpiler.ir import Size
+
+Rounding = Callable[[Any], Any]
+
+
+def expressions(said: str) -> Optional[Sequence[ast.expr]]:
+    """The dims in `shape[...], data[...]`."""
+    kind, _, dims = said.partition('], data')[0].partition('[')
+    if kind != 'shape':
+        return None
+    try:
+        tree = ast.parse(f'[{dims}]', mode='eval').body
+    except SyntaxError:
+        return None
+    return tree.elts if isinstance(tree, ast.List) else None
+
+
+def broadcast(dim: ast.expr) -> Iterator[Set[str]]:
+    """Symbols that differ only where one of them is 1."""
+    for node in ast.walk(dim):
+        if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'Broadcast':
+            yield {each.id for each in node.args if isinstance(each, ast.Name)}
+
+
+def value_of(dim: ast.expr, values: Mapping[str, Any], rounded: Rounding) -> Any:
+    """Raises KeyError for a symbol, or a function, of which nothing is known."""
+    if isinstance(dim, ast.Name):
+        return values[dim.id]
+    if isinstance(dim, ast.Constant) and isinstance(dim.value, int):
+        return Fraction(dim.value)
+    if isinstance(dim, ast.UnaryOp) and isinstance(dim.op, ast.USub):
+        value = value_of(dim.operand, values, rounded)
+        if isinstance(value, Bound) and not value.exact:
+            raise KeyError('what is at most taken off')
+        return -1 * value
+    if isinstance(dim, ast.BinOp) and isinstance(dim.op, ast.Div):
+        return value_of(dim.left, values, rounded) * _inverse(value_of(dim.right, values, rounded))
+    if isinstance(dim, ast.Call) and isinstance(dim.func, ast.Name):
+        given = [value_of(each, values, rounded) for each in dim.args]
+        return _FUNCTIONS[dim.func.id](given, rounded)
+    raise KeyError(ast.dump(dim))
+
+
+class Bound:
+    """`above` less `below`, which a dim never goes beyond; if it is `exact`, it is the dim."""
+
+    def __init__(self, above: Size, below: Size = Size(), exact: bool = True) -> None:
+        self.above, self.below, self.exact = above, below, exact
+
+    def __add__(self, other: Any) -> 'Bound':
+        other = _bound(other)
+        return Bound(self.above + other.above, self.below + other.below, self.exact and other.exact)
+
+    def __mul__(self, other: Any) -> 'Bound':
+        other = _bound(other)
+        return Bound(self.above * other.above + self.below * other.below,
+                     self.above * other.below + self.below * other.above, self.exact and
+                     other.exact)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _bound(value: Any) -> Bound:
+    if isinstance(value, Bound):
+        return value
+    return Bound(Size.of(value)) if value >= 0 else Bound(Size(), Size.of(-value))
+
+
+def not_rounded(quotient: Any) -> Any:
+    """For bounds: what is rounded down is no more than this."""
+    if not isinstance(quotient, Bound):
+        return Fraction(math.floor(quotient))
+    whole = all(
+        isinstance(c, int)
+        for size in (quotient.above, quotient.below)
+        for c in size.terms.values())
+    return Bound(quotient.above, quotient.below, quotient.exact and whole)
+
+
+def rounded_down(quotient: Any) -> Fraction:
+    return Fraction(math.floor(quotient))
+
+
+def most(value: Any) -> Size:
+    """The same without what is taken off, but from terms alike."""
+    bound = _bound(value)
+    terms, less = bound.above.terms, bound.below.terms
+    return Size({m: max(0, c - less.get(m, 0)) for m, c in terms.items()})
+
+
+def _inverse(value: Any) -> Fraction:
+    if isinstance(value, Bound):
+        raise KeyError('a dim that is divided by')
+    return 1 / value
+
+
+def _greatest(given: Sequence[Any], _: Any) -> Any:
+    if not any(isinstance(each, Bound) for each in given):
+        return max(given)
+    terms: Dict[Any, Any] = {}
+    for each in map(most, given):
+        terms.update((m, max(c, terms.get(m, 0))) for m, c in each.terms.items())
+    return Bound(Size(terms), exact=False)
+
+
+def _least(given: Sequence[Any], _: Any) -> Any:
+    known = [each for each in given if not isinstance(each, Bound)]
+    if len(known) == len(given):
+        return min(known)
+    if known:  # no larger than the constant
+        return Bound(Size.of(max(0, min(known))), exact=False)
+    return Bound(given[0].above, given[0].below, exact=False)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Sequence[Any], Rounding], Any]] = {
+    'Add': lambda given, rounded: sum(given, Fraction(0)),
+    'Mul': lambda given, rounded: rounded(math.prod(given)),  # by a reciprocal, too
+    'Div': lambda given, rounded: rounded(given[0] * _inverse(math.prod(given[1:]))),
+    'Max': _greatest,
+    'Broadcast': _greatest,
+    'Min': _least,
+}

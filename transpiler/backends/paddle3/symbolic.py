@@ -1,0 +1,206 @@
+"""Shapes with several open dims: what Paddle's own symbolic inference says of them.
+
+It writes each result's dims into an attribute, as expressions of one symbol for each open dim of an input. Their values for some
+choices of those show how each dim depends on them, as in `paddle2.shapes`. The program itself stays as it is: a clone is asked.
+"""
+
+from __future__ import annotations
+
+import ast
+from fractions import Fraction
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import paddle
+from paddle.base.libpaddle import pir
+
+from transpiler.backends.fitted_shapes import PROBE, fit
+from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, broadcast, expressions, most, not_rounded, rounded_down, value_of
+from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
+from transpiler.backends.paddle3.tensors import Shape
+from transpiler.ir import Size
+from transpiler.ir.symbols import BATCH
+
+_SAID = 'sym_shape_str'
+_SMALL_PROBES = (1, 12, 33)  # where strides round, too
+_SPATIAL = 2  # dims ahead of height and width
+_TRANSPOSED = ('conv2d_transpose', 'conv3d_transpose', 'depthwise_conv2d_transpose')
+_Key = str  # the id of a value
+_Dims = Tuple[int, ...]
+
+
+class Inferred(NamedTuple):
+    """The shape of a result, or one that no run goes beyond; neither, where a dim depends on data."""
+
+    shape: Optional[Shape] = None
+    at_most: Optional[Shape] = None
+
+
+NOTHING = Inferred()
+
+
+class _Result(NamedTuple):
+    """A result: the dims that Paddle declares, -1 where open, and their expressions."""
+
+    op: Any
+    declared: _Dims
+    dims: Sequence[ast.expr]
+
+
+def infer(program: Any) -> Mapping[_Key, Inferred]:
+    """By the id of a value, what is known of results with open dims; nothing where no input has one behind its first."""
+    if not any(d < 0 for op in _ops(program.global_block()) if op.name() in DECLARATIONS
+               for d in _dims(op.result(0))[1:]):  # yapf: disable
+        return {}
+    results = _results(program)
+    names = _names(results)
+    probes = [_probe(results, names, dict.fromkeys(names.values(), PROBE))]
+    symbols = sorted(set(names.values()))
+    for symbol in symbols:
+        sizes = {s: PROBE * (2 if s == symbol else 1) for s in symbols}
+        probes.append(_probe(results, names, sizes))
+    small = [_probe(results, names, dict.fromkeys(symbols, value)) for value in _SMALL_PROBES]
+    bounds = _bounds(results, names)
+    return {
+        key: _fitted(key, result.declared, symbols, probes, small, bounds.get(key))
+        for key, result in results.items()
+        if all(key in probe for probe in (*probes, *small))
+    }
+
+
+def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence[Dict[_Key, _Dims]],
+            small: Sequence[Dict[_Key, _Dims]], bound: Optional[Shape]) -> Inferred:
+    base, *doubled = [probe[key] for probe in probes]
+    at_small = [(value, probe[key])
+                for value, probe in zip(_SMALL_PROBES, small)
+                if min(probe[key], default=0) >= 0]  # or nothing is as small as that
+    seen = [base, *doubled, *(dims for _, dims in at_small)]
+    if any(
+            len(dims) != len(declared) or min(dims, default=0) < 0 or any(
+                d not in (-1, e) for d, e in zip(declared, dims)) for dims in seen):
+        return NOTHING  # not what the operator itself says
+    shape = fit(base, dict(zip(symbols, doubled)), at_small)
+    return Inferred(shape, bound if shape is None else None)
+
+
+def _results(program: Any) -> Dict[_Key, _Result]:
+    """Those with an expression for each dim, in the order of the program. The inference says it of an op's first result alone:
+    of others, copies are asked."""
+    clone = program.clone()
+    pairs = list(zip(_ops(program.global_block()), _ops(clone.global_block())))
+    asked: List[Tuple[Any, int, Any]] = []
+    for op, twin in pairs:
+        for slot, value in enumerate(twin.results()):
+            if -1 in _dims(value):
+                asked.append((op, slot, _copied(clone, twin, value) if slot else twin))
+    passes = paddle.pir.PassManager()
+    pir.infer_symbolic_shape_pass(passes, clone)
+    try:
+        passes.run(clone)
+    except Exception:  # pylint: disable=broad-except
+        pass  # an operator that it does not know: what it has said until then holds
+    found, parsed = {}, {}
+    for op, slot, twin in asked:
+        said = twin.attrs().get(_SAID, '')
+        dims = parsed[said] if said in parsed else parsed.setdefault(said, expressions(said))
+        if dims is not None:
+            found[op.result(slot).id] = _Result(op, _dims(op.result(slot)), dims)
+    return found
+
+
+def _copied(clone: Any, op: Any, value: Any) -> Any:
+    """An op behind `op` that copies its result `value`."""
+    with paddle.static.program_guard(clone):
+        paddle.pir.set_insertion_point_after(op)
+        return paddle.assign(value).get_defining_op()
+
+
+def _ops(block: Any) -> Iterator[Any]:
+    for op in block.ops:
+        yield op
+        for inner in op.blocks():
+            yield from _ops(inner)
+
+
+def _dims(value: Any) -> _Dims:
+    dense = value.initialized() and value.is_dense_tensor_type()
+    return tuple(value.shape) if dense else ()
+
+
+def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
+    """What Paddle's symbols stand for: the rows of all inputs are the batch, other dims are called after the first input that
+    has them."""
+    parts: Dict[str, Set[str]] = {}
+    for tied in (t for result in results.values() for dim in result.dims for t in broadcast(dim)):
+        joined = set().union(*(parts.get(s, {s}) for s in tied))
+        parts.update((s, joined) for s in joined)
+    names: Dict[str, str] = {}
+    declared = [r for r in results.values() if r.op.name() in DECLARATIONS]
+    for at, result in sorted(((at, r) for r in declared for at in range(len(r.dims))),
+                             key=lambda pair: pair[0] > 0):
+        dim = result.dims[at]
+        if isinstance(dim, ast.Name) and dim.id not in names:
+            name = f'{declared_name(result.op)}[{at}]' if at else BATCH
+            names.update(dict.fromkeys(parts.get(dim.id, {dim.id}), name))
+    return names
+
+
+def _probe(results: Mapping[_Key, _Result], names: Mapping[str, str],
+           sizes: Mapping[str, int]) -> Dict[_Key, _Dims]:
+    """The dims of results for these sizes of the open dims; without those that depend on anything else."""
+    values = {symbol: Fraction(sizes[name]) for symbol, name in names.items()}
+    found = _evaluated(results, values, rounded_down)
+    return {key: tuple(map(int, dims)) for key, dims in found.items()}
+
+
+def _bounds(results: Mapping[_Key, _Result], names: Mapping[str, str]) -> Dict[_Key, Shape]:
+    """What dims never go beyond: with what is divided not rounded down."""
+    values = {symbol: Bound(Size.dim(name)) for symbol, name in names.items()}
+    found = _evaluated(results, values, not_rounded)
+    return {key: tuple(map(most, dims)) for key, dims in found.items()}
+
+
+def _evaluated(results: Mapping[_Key, _Result], values: Dict[str, Any],
+               rounded: Rounding) -> Dict[_Key, Tuple]:
+    """The dims of results, of `values` of symbols; without those that depend on anything else. `rounded`: of quotients."""
+    found: Dict[_Key, Tuple] = {}
+    evaluated: Dict[int, Tuple] = {}  # by expressions: most results are like some other
+    for key, result in results.items():
+        if id(result.dims) not in evaluated:
+            values.update(_new_symbols(result, found, values, rounded))
+            try:
+                evaluated[id(result.dims)] = tuple(
+                    value_of(d, values, rounded) for d in result.dims)
+            except (KeyError, ZeroDivisionError):
+                continue
+        found[key] = evaluated[id(result.dims)]
+    return found
+
+
+def _new_symbols(result: _Result, found: Mapping[_Key, Tuple], values: Mapping[str, Any],
+                 rounded: Rounding) -> Dict[str, Any]:
+    """What symbols stand for that the inference gives to results of which it knows nothing else."""
+    first = result.op.operand_source(0) if result.op.num_operands() else None
+    dims = found.get(first.id) if first is not None and first.initialized() else None
+    if dims is None or any(not isinstance(d, ast.Name) for d in result.dims[_SPATIAL:]):
+        return {}
+    made = _spatial(result.op, dims[_SPATIAL:], rounded)
+    return {d.id: size for d, size in zip(result.dims[_SPATIAL:], made) if d.id not in values}
+
+
+def _spatial(op: Any, dims: Sequence[Any], rounded: Rounding) -> Sequence[Any]:
+    """Height and width of what an interpolation by a factor, or a transposed convolution, makes of images of these `dims`."""
+    kind, given = bare_kind(op), op.attrs()
+    if not given.get('data_format', 'NCHW').startswith('NC'):
+        return ()
+    if kind.endswith('_interp'):
+        return [rounded(d * Fraction(factor)) for d, factor in zip(dims, given.get('scale') or ())]
+    if kind not in _TRANSPOSED or given.get('padding_algorithm') != 'EXPLICIT':
+        return ()
+    kernel, pads = _dims(op.operand_source(1))[_SPATIAL:], given['paddings']
+    if len(pads) == len(dims):
+        pads = [p for each in pads for p in (each, each)]
+    return [
+        d * stride + (dilation * (k - 1) + 1 - stride - before - behind)
+        for d, k, stride, before, behind, dilation in zip(dims, kernel, given['strides'], pads[::2],
+                                                          pads[1::2], given['dilations'])
+    ]
