@@ -96,6 +96,22 @@ def test_an_op_with_a_region_stands_for_what_its_ops_touch_outside() -> None:
     assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 
 
+def test_a_branch_reads_what_it_hands_out_under_a_name_that_no_op_inside_has_made() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')  # 0
+    branch = draft.op('conditional_block_grad')  # 1 hands out `a` as `b`, and its own `t` as `c`
+    inner = draft.region(branch, RegionKind.BRANCH)
+    draft.value('t', region=inner)
+    draft.op('fill', '', 't', region=inner)
+    handed = (('a', 'b'), ('t', 'c'))
+    draft.graph.regions[inner].results = tuple((draft.id(v, inner), draft.id(u)) for v, u in handed)
+    draft.op('fill', '', 'a')  # 2
+    reads, writes = Accesses(draft.graph).of(branch)
+    assert reads == {draft.id('a')} and writes == {draft.id('b'), draft.id('c')}
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
+
+
 def test_an_op_that_makes_names_share_memory_freezes_its_region() -> None:
     draft = Draft()
     draft.values('a b c')

@@ -69,6 +69,8 @@ class Accesses:
         for linked in map(self._graph.regions.__getitem__, {region.id, region.forward} - {-1}):
             found.reads.update(outer for outer, _ in linked.arguments)
             found.writes.update(outer for _, outer in linked.results)
+        # A gradient that no op inside makes is handed out under its name, which is then that of a value around.
+        found.reads.update(inner for inner, _ in region.results)
         if region.forward >= 0:
             found.writes |= self._regions[region.forward].writes
         for op in self._graph.region_ops(region.id):

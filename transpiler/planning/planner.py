@@ -61,7 +61,8 @@ def plan(graph: Graph,
 def _other_ways(runner: Runner, tried: List[Plan], free: Callable[[], Plan], options: PlanOptions,
                 sequences: Sequences) -> Iterator[Plan]:
     """Of those that need nowhere more than no plan the cheapest, finished for the budget; and the lowest of all."""
-    cheapest = different(sorted(tried, key=lambda each: (each.extra_seconds, each.timely_bytes)))
+    fitting = [each for each in tried if each.timely_bytes <= options.budget]
+    cheapest = different(sorted(fitting, key=lambda each: (each.extra_seconds, each.timely_bytes)))
     steady = (each for each in cheapest if not runner.grows_elsewhere(each))
     for each in islice(steady, _MOST_FINISHED):
         each = replace(each, left_alone=tried[0].left_alone)
