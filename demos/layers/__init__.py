@@ -1,1 +1,1 @@
-"""Layers trained with and without memory_optimize: a loop, and paddle.Model. See __main__."""
+"""Layers trained with and without memory_optimize: a trainer, and paddle.Model. See __main__."""

@@ -1,11 +1,14 @@
 """memory_optimize for layers on Paddle 3: the ways in which users write them, to the last byte."""
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Tuple
 
 import paddle
 import pytest
+from paddle.base import core
 
+from demos.layers import __main__ as demo
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, data, flow, static,
                                    trained)
@@ -63,6 +66,22 @@ def kept_of(made: Any, *inputs: Any) -> int:
     kept = settled.at_rest() - resting
     loss.backward()
     return kept
+
+
+@pytest.mark.parametrize('way', demo.WAYS)
+def test_the_demo_trains_alike_and_in_less_memory(way: str,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    """On 2.6.2 the README's tests run it as a command."""
+    said = {}
+    for optimized in (False, True):
+        settled.long_at_rest()
+        core.host_memory_stat_reset_peak_value('Allocated', 0)
+        demo.train(way, optimized)
+        *_, last = capsys.readouterr().out.strip().splitlines()
+        peak, loss = re.fullmatch(r'.*: ([\d.]+) MiB above the parameters, last loss (.*)',
+                                  last).groups()
+        said[optimized] = float(peak), loss
+    assert said[True][1] == said[False][1] and said[True][0] < said[False][0]
 
 
 def test_a_first_call_without_gradients_is_one_of_a_program_without_them() -> None:
