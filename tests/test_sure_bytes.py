@@ -161,12 +161,14 @@ def short() -> Case:
 
 @pytest.mark.parametrize('order', ORDERS)
 def test_no_short_run_without_a_budget_needs_more_than_is_sure(order: str) -> None:
-    """Nothing is released there, as that would take too long: what a collector that is late lets pile up counts."""
+    """Nothing is released there, as that would take too long: what a collector that is late lets pile up in a run counts. One whose
+    thread gets no processor for many such runs, of a tenth of a millisecond each, leaves more."""
     mode, builder = Mode(order=order), f'{__name__}:short'
     case = short()
     with executor_mode(mode):
         report = memory_optimize(case.main, fetch_list=list(case.fetch))
     assert report.changed and 'transpiler.empty' not in case.main.global_block().vars
-    assert measure_peak(builder, True, mode, _SHORT).above_resting() <= report.sure_bytes
+    peak = least_peak(builder, report.sure_bytes, mode=mode, steps=_SHORT)
+    assert peak.above_resting() <= report.sure_bytes
     never = measure_peak(builder, True, replace(mode, collect=False), 2, {'runtime': 'executor'})
     assert report.budget_bytes < never.later - never.resting <= report.sure_bytes
