@@ -96,22 +96,35 @@ def lines_of(worker: 'subprocess.Popen[str]', seconds: float) -> List[str]:
     return said.splitlines()
 
 
+def started(arguments: Sequence[Sequence[str]], folder: Path,
+            more: Sequence[Mapping[str, str]]) -> "List[subprocess.Popen[str]]":
+    """The workers of one job, which run in `folder`, as fleet writes where it runs.
+
+    Args:
+        arguments: of Python, for each.
+        more: what the environment of each has besides.
+    """
+    master, *ports = free_ports(1 + len(arguments))
+    return [
+        subprocess.Popen([sys.executable, *each],
+                         env={
+                             **environment(rank, master, ports),
+                             **own
+                         },
+                         cwd=folder,
+                         stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT,
+                         text=True) for rank, (each, own) in enumerate(zip(arguments, more))
+    ]
+
+
 def launched(settings: Sequence[Setting], folder: Path, seconds: float) -> List[List[str]]:
     """The lines of each worker of one job."""
-    master, *ports = free_ports(1 + len(settings))
-    running = [
-        subprocess.Popen(
-            [sys.executable, '-m', 'benchmarks.worker',
-             json.dumps(asdict(each))],
-            env={
-                **environment(rank, master, ports), 'PYTHONHASHSEED': str(each.hash_seed),
-                'XDG_CACHE_HOME': str(folder / f'cache{rank}')
-            },
-            cwd=folder,  # fleet writes where it runs
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True) for rank, each in enumerate(settings)
-    ]
+    arguments = [['-m', 'benchmarks.worker', json.dumps(asdict(each))] for each in settings]
+    running = started(arguments, folder, [{
+        'PYTHONHASHSEED': str(each.hash_seed),
+        'XDG_CACHE_HOME': str(folder / f'cache{rank}')
+    } for rank, each in enumerate(settings)])
     until = monotonic() + seconds
     return [lines_of(each, until - monotonic()) for each in running]
 

@@ -12,7 +12,7 @@ from paddle.base.proto import framework_pb2
 
 from tests.harness import Case, assert_same_bytes, fingerprint, new_programs, run_case
 from tests.scenarios import loops, straight
-from tests.scenarios.common import data, floats, random_feed
+from tests.scenarios.common import data, fc, floats, random_feed, train
 from transpiler import (InvalidArgumentError, InvalidProgramError, MemoryReport, TranspilerError,
                         UnknownVariableError, UnsupportedPaddleError, memory_optimize,
                         release_memory)
@@ -377,3 +377,43 @@ def test_the_cycle_collector_finds_old_cycles_as_soon_as_it_would_have() -> None
     assert young == 1 and gc.isenabled()
     optimised(case)
     assert gc.get_count()[2] >= young and gc.isenabled()
+
+
+# ---------------------------------------------------------------------------------------------------
+# What holding the order takes
+
+
+def _towers() -> Case:
+    """Two chains of equal layers side by side: of two processors, each could take one."""
+    with new_programs() as (main, startup):
+        ends = [data('x', 256, 64)] * 2
+        for _ in range(6):
+            ends = [paddle.tanh(fc(end, 64)) for end in ends]
+        loss = paddle.mean(paddle.add(*ends))
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(256, 64)), (loss.name,))
+
+
+@pytest.mark.parametrize('processors, told', [(1, False), (2, True), (3, True)])
+def test_a_held_order_says_what_it_takes_by_the_clock(monkeypatch: Any, processors: int,
+                                                      told: bool) -> None:
+    monkeypatch.setattr('os.sched_getaffinity', lambda process: set(range(processors)))
+    case = _towers()
+    report = memory_optimize(case.main, fetch_list=list(case.fetch), recompute='max')
+    assert report.recompute.clones > 0  # so the order is held
+    assert (report.order is not None) is told
+    assert ('The order is held' in str(report)) is told
+    if told:
+        assert report.order.processors == processors
+        # Little is not in one of the two chains.
+        assert 0.7 < report.order.share <= processors - 1
+        assert f'{report.order.share:.1%}' in str(report)
+        assert report.to_dict()['order']['clock_seconds'] == report.order.clock_seconds
+
+
+def test_no_order_is_spoken_of_where_none_is_held(monkeypatch: Any) -> None:
+    monkeypatch.setattr('os.sched_getaffinity', lambda process: {0, 1})
+    case = _towers()
+    report = memory_optimize(case.main, fetch_list=list(case.fetch), parallel=True)
+    assert report.order is None
+    assert 'The order is held' not in str(report)

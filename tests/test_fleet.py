@@ -1,43 +1,20 @@
 """Programs of fleet's, run by two workers over gloo."""
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
-from benchmarks.workers import environment, free_ports, lines_of
+from tests.two_workers import found_by, start
 
 WORKER = Path(__file__).with_name("fleet_worker.py")
-WORKERS, SECONDS = 2, 200
 
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
     """What each of them found."""
-    logs = tmp_path_factory.mktemp("fleet")  # fleet writes where it runs
-    master, *ports = free_ports(1 + WORKERS)
-    running = [
-        subprocess.Popen([sys.executable, str(WORKER)],
-                         env={
-                             **environment(rank, master, ports), "PYTHONHASHSEED": str(rank + 1)
-                         },
-                         cwd=logs,
-                         stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT,
-                         text=True) for rank in range(WORKERS)
-    ]
-    said = [lines_of(each, SECONDS) for each in running]
-    assert all("MEETING" in lines for lines in said), said
-    # Where one alone has met, it failed before the other got there: that is ours.
-    if not any("MET" in lines for lines in said):
-        pytest.skip(f"two workers cannot meet over gloo on this machine: {said[0][-1:]}")
-    found = [[line for line in lines if line.startswith("FOUND ")] for lines in said]
-    assert [len(lines) for lines in found] == [1] * WORKERS, said
-    return [json.loads(line[len("FOUND "):]) for line, in found]
+    return found_by(start(WORKER, tmp_path_factory.mktemp("fleet")))
 
 
 def test_each_worker_gets_the_bytes_of_the_untouched_program(workers: List[Dict[str, Any]]) -> None:

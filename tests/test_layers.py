@@ -9,26 +9,8 @@ import pytest
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WAYS, WIDTH, Looped, Net, built,
                                    data, flow, static, trained)
-from tests.backends.layers_anywhere import (  # noqa: F401
-    assert_peak_is_told, dygraph, untouched,
-    test_programs_made_before_are_made_again_and_on_release_too, test_twice_changes_nothing,
-    test_what_is_saved_is_the_untouched_program, test_what_cannot_be_planned_is_said_and_left_alone,
-    test_what_is_kept_is_told_by_layer,
-    test_what_is_there_at_the_peak_is_told_by_layer_and_gradients_are_their_parameters,
-    test_what_is_there_at_the_peak_is_told_whatever_the_program,
-    test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_cannot_be,
-    test_what_an_optimizer_keeps_is_told_before_it_does,
-    test_clipped_gradients_and_those_with_decay_count_while_an_optimizer_works,
-    test_optimizers_of_which_nothing_is_known_are_refused_at_once,
-    test_names_of_layers_start_at_the_one_that_was_given,
-    test_of_a_function_of_no_layer_all_is_told_in_one_line,
-    test_less_is_kept_although_something_else_makes_the_peak,
-    test_half_of_what_a_transformer_with_dropout_keeps_is_made_again,
-    test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once,
-    test_it_is_measured_forward_and_backward_and_left_as_it_was,
-    test_a_layer_that_was_measured_trains_as_if_it_had_not_been,
-    test_other_bytes_raise_and_release_if_the_layer_repeats_itself,
-    test_what_cannot_be_measured_is_said_in_one_line_and_nothing_changes)
+from tests.backends.layers_anywhere import *  # noqa: F401, F403
+from tests.backends.layers_anywhere import assert_peak_is_told, untouched
 from transpiler import memory_optimize
 
 FLAG = 'FLAGS_enable_pir_with_pt_in_dy2st'

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from types import SimpleNamespace
 from typing import Any, Sequence, Tuple
 
 import paddle
@@ -12,7 +13,9 @@ import pytest
 from benchmarks.apart import apart
 from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
+from tests.wild import trial
 from tests.wild.__main__ import main
+from tests.wild.children import Ended
 from tests.wild.seen import NAMES
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
@@ -31,6 +34,8 @@ _BROKE_A_PROMISE = {
     'buffers, by the rules of others': '6191:hold,6296,6410:serial,7133:default,7349:default',
     'what a kernel takes for half done': '20727',
     'memory that its next tenant outgrows': '210:serial',
+    'memory that a kernel does not take for its result': '25365',
+    'scopes of a loop that the run before has left': '30214:hold',
     'copies in other layouts that are not there': '22083',
     'what is computed again where nothing else is changed': '22778',
     'what a release leaves the type of': '9855:hold,10418,22847:hold',
@@ -95,3 +100,26 @@ def test_a_constant_that_is_no_number_is_no_shape(value: str) -> None:
         paddle.maximum(paddle.tanh(data('x', -1, 2)), limit)
     before = fingerprint(main)
     assert memory_optimize(main, batch_size=4).changed == (fingerprint(main) != before)
+
+
+@pytest.mark.parametrize('which, untouched, optimized, above', [
+    ('later', [50], [90, 80, 70, 60, 55, 50], False),
+    ('later', [50, 40, 60, 30], [70, 65, 80, 60], False),
+    ('later', [50], [51], True),
+    ('first', [50], [51, 52, 51, 51, 50], True),
+])
+def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_program(
+        which: str, untouched: Sequence[int], optimized: Sequence[int], above: bool,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries by turns, the last figure again and again."""
+    turns = {
+        False: iter([*untouched, *[untouched[-1]] * 99]),
+        True: iter([*optimized, *[optimized[-1]] * 99])
+    }
+    monkeypatch.setattr(trial, '_run', lambda *_: Ended({which: next(turns[False])}, ''))
+    monkeypatch.setattr(trial, 'in_child', lambda *_: Ended({'run': {
+        which: next(turns[True])
+    }}, ''))
+    judge = trial._Judge(SimpleNamespace(case=None), None, trial.Run({}, 0, 40, 40), None, True,
+                         False, False, 0)
+    assert judge._is_above(which, 0, None, [{which: 99}]) is above

@@ -62,7 +62,8 @@ def memory_optimize(
         recompute: what may be computed again for the gradient instead of kept: 'auto' what costs at most
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
             False nothing.
-        max_overhead: a share of the step time.
+        max_overhead: a share of the processors' time of a step. What a held order takes by the clock where processors are idle comes on
+            top: `report.order`.
         budget: bytes that all tensors together may take, resting memory included: a number, or a text as '6GB' or
             '1.5GiB'. The cheapest plan that fits is taken; one that costs nothing if there is any. `max_overhead` does
             not limit it, `recompute` says what may be computed again. Of a layer it limits a step of training that calls it once:

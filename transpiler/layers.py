@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from functools import partial
+from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple)
 
 from rich.table import Table
 
 from transpiler import arguments
 from transpiler.analysis.kept import given_bytes, kept_bytes
 from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_layer
-from transpiler.backends.base import Backend, StepBytes, Traced, Watching
+from transpiler.backends.base import Backend, MadeOf, StepBytes, Traced, Watching
 from transpiler.backends.installed import LayersAround, functions_of, layers_of, step_bytes, watch
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError, TranspilerError
 from transpiler.flow import Decision, rewrite
@@ -20,8 +22,8 @@ from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
 from transpiler.report import MeasuredReport, MemoryReport
 from transpiler.report.data import human
-from transpiler.report.text import (add_row, measured_line, measured_tables, plain_console,
-                                    plain_table, text_width)
+from transpiler.report.text import (add_row, measured_line, order_line, measured_tables,
+                                    plain_console, plain_table, text_width)
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
@@ -53,7 +55,7 @@ class ProgramReport:
             operators that run again, told as above. What loops and branches inside run again is counted
             with the layer around all of them.
         step: what a step holds besides: parameters, gradients, and what the optimizer keeps if it was given.
-        step_bytes: what a step that runs this program once needs at the most, `step` included: what `budget` limits. 0 if it
+        step_bytes: what a step that runs this program once needs at the most while it runs, `step` included: what `budget` limits. 0 if it
             could not be planned.
         why_not: why it is untouched.
     """
@@ -97,6 +99,8 @@ class LayerReport:
             if each.step_bytes:
                 console.print(f'A step needs at most {human(each.step_bytes)}: '
                               f'{_parts_of(each.step, each.step_bytes)}.')
+            for line in order_line(each.report) if each.report else ():
+                console.print(f'{each.function} ({each.traced.mode}): {line}')
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
         for table in measured_tables(self.measured, self._predicted()):
@@ -125,13 +129,13 @@ def optimize_layer(target: Any,
     """
     _check(request)
     functions = functions_of(target)
-    report = known_report(target) or LayerReport()
+    report, so_far = known_report(target) or LayerReport(), _SoFar()
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue
         step = step_bytes(target, function, optimizer)
         planner = _Planner(name, layers_of(target, function), step, request, options, report,
-                           print_log)
+                           print_log, so_far)
         watched = watch(function, planner)
         setattr(function, _REPORT, report)
         report._undo.append(lambda f=function, w=watched: _let_go(f, w))
@@ -160,6 +164,37 @@ def _let_go(function: Any, watched: Watching) -> None:
     watched.stop()
 
 
+@dataclass
+class _SoFar:
+    """What programs of one layer keep that have run in the step so far; each function of it is called once a step.
+
+    Stretches that Paddle finds in bytecode, and layers that are static each for itself, are several programs.
+    """
+
+    _called: Set[str] = field(default_factory=set)
+    _planned: Dict[Hashable, Tuple[int, MadeOf]] = field(default_factory=dict)  # bytes kept
+    _ran: Dict[Hashable, None] = field(default_factory=dict)
+
+    def began(self, function: str) -> None:
+        if function in self._called:  # so this is the next step
+            self._called.clear()
+            self._ran.clear()
+        self._called.add(function)
+
+    def planned(self, made: MadeOf, kept: int) -> None:
+        self._planned[made.program] = (kept, made)
+
+    def ran(self, program: Hashable) -> None:
+        if program in self._planned:
+            self._ran[program] = None
+
+    def before(self, made: MadeOf) -> Tuple[int, FrozenSet[str]]:
+        """Bytes that are kept when `made` runs, and the parameters of the programs that have come to their turn then."""
+        others = [self._planned[other] for other in self._ran if other != made.program]
+        names = made.parameters.union(*(each.parameters for _, each in others))
+        return sum(kept for kept, _ in others), names
+
+
 @dataclass(frozen=True)
 class _Planner:
     """Plans the programs of one function. What goes wrong leaves a program as it is: the caller is in the middle of a step."""
@@ -171,35 +206,68 @@ class _Planner:
     options: PlanOptions
     report: LayerReport
     print_log: bool
+    so_far: _SoFar
 
-    def __call__(self, backend: Backend, target: Any, traced: Traced) -> bool:
+    def began(self) -> None:
+        self.so_far.began(self.function)
+
+    def ran(self, program: Hashable) -> None:
+        self.so_far.ran(program)
+
+    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> bool:
+        before, parameters = self.so_far.before(made)
+        step = replace(self.step, before=before)
         try:
             layers = self.layers()
-            wanted = replace(self.request, besides=_besides(self.step))
-            decision = rewrite(backend, target, wanted, self.options, tried=self._check_update)
+            decision = self._decision(backend, target, step, parameters)
         except Exception as error:  # whatever it is, the caller's step goes on with the program as it was
             why_not = str(error) if isinstance(error, TranspilerError) else repr(error)
             if isinstance(error, MemoryBudgetError):
-                why_not = self._over_budget(error)
+                why_not = self._over_budget(error, step)
             warnings.warn(f'memory_optimize: {self.function} is untouched: {why_not}', stacklevel=2)
             self._add(ProgramReport(self.function, traced, why_not=why_not))
             return False
-        self._add(_reported(self.function, traced, decision, layers, self.step))
+        reported = _reported(self.function, traced, decision, layers, step)
+        self.so_far.planned(made, reported.kept_after)
+        self._add(reported)
         return decision.written is not None
 
-    def _check_update(self, decision: Decision) -> None:
+    def _decision(self, backend: Backend, target: Any, step: StepBytes,
+                  parameters: FrozenSet[str]) -> Decision:
+        """Of a program with a part of the layer's parameters others come later in the step: it gets that part of what the budget
+        leaves, or if that is too little as little as it can do with."""
+        wanted = replace(self.request, besides=_besides(step))
+        tried = partial(self._check_update, step)
+        budget = arguments.byte_count('budget', self.request.budget)
+        mine, everything = (sum(step.tensors[name]
+                                for name in names)
+                            for names in (step.parameters & parameters, step.parameters))
+        if budget is not None and mine < everything:
+            fixed = sum(_besides(step).values())
+            part = fixed + max(0, budget - fixed) * mine // everything
+            try:
+                return rewrite(backend,
+                               target,
+                               replace(wanted, budget=part),
+                               self.options,
+                               tried=tried)
+            except MemoryBudgetError as error:
+                wanted = replace(wanted, budget=min(budget, error.held_bytes + error.best_bytes))
+        return rewrite(backend, target, wanted, self.options, tried=tried)
+
+    def _check_update(self, step: StepBytes, decision: Decision) -> None:
         """Raises MemoryBudgetError if the budget has less than the optimizer needs when the program is through."""
-        budget, needed = arguments.byte_count('budget',
-                                              self.request.budget), _updating(self.step, decision)
+        budget = arguments.byte_count('budget', self.request.budget)
+        needed = _updating(step, decision) - step.before  # by then nothing is kept
         if budget is not None and decision.held_bytes + needed > budget:
             raise MemoryBudgetError('', needed, decision.held_bytes)
 
-    def _over_budget(self, error: MemoryBudgetError) -> str:
+    def _over_budget(self, error: MemoryBudgetError, step: StepBytes) -> str:
         """What does not fit, in one line."""
         needed = error.held_bytes + error.best_bytes
         return (
             f'budget={self.request.budget!r} is less than the {needed} bytes that a step needs: '
-            f'{_parts_of(self.step, needed)}')
+            f'{_parts_of(step, needed)}')
 
     def _add(self, made: ProgramReport) -> None:
         self.report.programs.append(made)
@@ -222,13 +290,18 @@ def _reported(function: str, traced: Traced, decision: Decision, layers: LayersA
                          seconds_by_layer=_seconds_by_layer(plan, made, layers[1][-1]),
                          step=step,
                          step_bytes=decision.held_bytes +
-                         max(plan.sure_bytes, _updating(step, decision)),
+                         max(plan.sure_bytes,
+                             _updating(step, decision) - step.before),
                          why_not=why_not)
 
 
 def _besides(step: StepBytes) -> Dict[str, int]:
     """As a request has it. No tensor has a name with a space."""
-    return {**step.tensors, 'all gradients': step.gradients, 'all state': step.state}
+    return {
+        **step.tensors, 'all gradients': step.gradients,
+        'all state': step.state,
+        'all that is kept': step.before
+    }
 
 
 def _updating(step: StepBytes, decision: Decision) -> int:
@@ -240,10 +313,11 @@ def _parts_of(step: StepBytes, needed: int) -> str:
     """What the bytes of a step are for."""
     state = f'what {step.optimizer} keeps {human(step.state)}' if step.optimizer else (
         'what the optimizer keeps is not counted (optimizer=)')
-    program = needed - sum(step.tensors.values()) - step.gradients - step.state
+    kept = f', what programs before it keep {human(step.before)}' if step.before else ''
+    program = needed - sum(step.tensors.values()) - step.gradients - step.state - step.before
     return (
         f'parameters and buffers {human(sum(step.tensors.values()))}, gradients of the step before '
-        f'{human(step.gradients)}, {state}, the program or the update {human(program)}')
+        f'{human(step.gradients)}, {state}{kept}, the program or the update {human(program)}')
 
 
 def _by_layer(shares: Callable[..., Dict[str, int]], plan: Plan, made: Mapping[int, str],

@@ -76,6 +76,7 @@ class Runtime:
         keeps_fetched: a later run begins with what the one before has given out.
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
             give back what a later one would still hold.
+        threads: so many ops of the main block it runs side by side, where processors are idle and no order is held.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Runtime:
     upkeep: Upkeep = Upkeep()
     keeps_fetched: bool = False
     bears_delays: bool = False
+    threads: int = 4
 
     def in_segments(self) -> Runtime:
         """The same for a program whose main region runs in segments: there it works in place nowhere by itself."""

@@ -18,7 +18,11 @@ from transpiler.serving.apart import current_bytes, peak_bytes
 
 _VarType = core.VarDesc.VarType
 _FLOAT_BYTES = 4
-_IN_ORDER = {'FLAGS_new_executor_sequential_run': True}  # and in the calling thread
+# And in the calling thread: of each thread Paddle counts peaks only above what that thread has held once.
+_IN_ORDER = {
+    'FLAGS_new_executor_sequential_run': True,
+    'FLAGS_new_executor_serial_run': True,
+}
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Live bytes at each op, worked out by hand on small graphs, and what must hold on all graphs."""
 from __future__ import annotations
 
-from typing import List
+from typing import Dict, List
 
 import pytest
 
 from tests.graphs import Draft, dims_of, generated
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import RELEASE, RegionKind, Size
+from transpiler.ir import RELEASE, Graph, RegionKind, Size
 from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
 
 COLLECTING, RETAINING, IDEAL = (COLLECTING, RETAINING, IDEAL)
@@ -223,6 +223,32 @@ def test_retaining_keeps_all_that_a_trip_made(trips: int) -> None:
     assert timeline.kept_per_trip(1) == 2 * UNIT
     at = {draft.graph.ops[point.op].kind: point.bytes // UNIT for point in timeline.points}
     assert at['while_grad'] == 2 + 2 * trips
+
+
+def test_a_loop_without_gradient_finds_the_scopes_of_the_run_before() -> None:
+    """It takes them away itself, when it begins."""
+    draft = Draft()
+    draft.values('a b h')
+    draft.op('first', '', 'a')
+    draft.op('second', 'a', 'b')
+    body = draft.region(draft.op('while', 'b', 'h'),
+                        RegionKind.LOOP,
+                        keeps_scopes=True,
+                        trips=Size.of(3))
+    draft.value('c', region=body)
+    draft.op('inside', 'b', 'c', region=body)
+    draft.op('last', 'b', 'h')
+    kept = _by_kind(draft.graph)
+    draft.graph.regions[body].keeps_scopes = False
+    freed = _by_kind(draft.graph)
+    more = {kind: kept[kind] - freed[kind] for kind in kept}
+    assert list(more.items()) == [('first', 3), ('second', 3), ('while', 0), ('inside', 2),
+                                  ('last', 3)]
+
+
+def _by_kind(graph: Graph) -> Dict[str, int]:
+    points = Timeline(graph, RETAINING, {}).points
+    return {graph.ops[point.op].kind: point.bytes // UNIT for point in points}
 
 
 @pytest.mark.parametrize('trips', [1, 2, 50])

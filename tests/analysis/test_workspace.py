@@ -18,7 +18,7 @@ from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import points_with_workspaces, unknown_workspaces
-from transpiler.ir import Graph, Op
+from transpiler.ir import Graph, Op, Size
 from transpiler.runtime import COLLECTING
 
 ROWS = 48
@@ -159,6 +159,34 @@ def test_memory_that_is_too_small_is_there_until_the_larger_is() -> None:
     assert _bytes_at(draft.graph, grows) == 4 * (2 + 250)
     draft.graph.values[draft.id('large')].storage = draft.id('small')
     assert _bytes_at(draft.graph, grows) == 4 * (2 + 250 + 150)
+
+
+@pytest.mark.parametrize('before', [100, 250, 300])
+def test_memory_that_a_kernel_does_not_take_is_there_until_its_own_is(before: int) -> None:
+    draft = Draft()
+    draft.values('small', rows=before)
+    draft.values('made', rows=250)
+    draft.values('fed last', rows=2)
+    draft.op('first', 'fed', 'small')
+    elsewhere = draft.op('second', 'fed', 'made', elsewhere=frozenset({0}))
+    draft.op('third', 'made', 'last')
+    assert _bytes_at(draft.graph, elsewhere) == 4 * (2 + 250)
+    draft.graph.values[draft.id('made')].storage = draft.id('small')
+    assert _bytes_at(draft.graph, elsewhere) == 4 * (2 + before + 250)
+
+
+@pytest.mark.parametrize('own', [0, 8])
+def test_memory_is_taken_late_by_kernels_that_need_some_of_their_own(own: int) -> None:
+    draft = Draft()
+    draft.values('small made', rows=250)
+    draft.values('fed last', rows=2)
+    draft.op('first', 'fed', 'small')
+    late = draft.op('second', 'fed', 'made', late=frozenset({0}))
+    late.workspace = Size.of(own)
+    draft.op('third', 'made', 'last')
+    assert _bytes_at(draft.graph, late) == 4 * (2 + 250) + own
+    draft.graph.values[draft.id('made')].storage = draft.id('small')
+    assert _bytes_at(draft.graph, late) == 4 * (2 + 250 + (250 if own else 0)) + own
 
 
 def _bytes_at(graph: Graph, op: Op) -> int:

@@ -71,6 +71,18 @@ class Named(Net):
         return Net.forward(self, x * scale + shift)
 
 
+class Joined(Net):
+    """What is joined runs again: of a list, on Paddle 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        joined = paddle.concat([F.relu(self.wide(x)), x], 1)
+        return paddle.mean(paddle.square(F.silu(self.narrow(joined)))) + Net.forward(self, x)
+
+
 class Several(Net):
     """Several results, one in another."""
 
@@ -248,6 +260,7 @@ WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
     'layers inside': (Net, _inner_static, SIMPLE),
     'any batch': (Net, _any_batch, _other_batches),
     'new shapes': (Net, static, _other_batches),
+    'joined': (Joined, static, SIMPLE),
     'lists and dicts': (Listed, static, backward_of(lambda made, at: made(
         [data(at), data(at + 50)], {'x': data(at + 70), 'y': data(at + 90)}))),
     'names': (Named, static, backward_of(lambda made, at: made(

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import paddle
@@ -22,6 +22,7 @@ from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, 
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
 from transpiler.backends.optimizers import step_bytes
+from transpiler.report.data import human
 from transpiler.trials import layers as trial_of_layers
 
 MIB = 2**20
@@ -397,24 +398,46 @@ class Wide(paddle.nn.Layer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = paddle.nn.LayerList(
-            [paddle.nn.Linear(*each) for each in [(128, 512), (512, 128)] * 2])
+        self.up, self.down = paddle.nn.Linear(128, 512), paddle.nn.Linear(512, 128)
+        self.again, self.out = paddle.nn.Linear(128, 512), paddle.nn.Linear(512, 128)
 
     def forward(self, x: Any) -> Any:
-        for up, down in zip(self.layers[::2], self.layers[1::2]):
-            x = x + down(paddle.nn.functional.gelu(paddle.tanh(up(x)) * 2.0))
+        x = x + self.down(paddle.nn.functional.gelu(paddle.tanh(self.up(x)) * 2.0))
+        x = x + self.out(paddle.nn.functional.gelu(paddle.tanh(self.again(x)) * 2.0))
         return paddle.mean(x * x)
+
+
+class Halves(paddle.nn.Layer):
+    """Two layers, each static for itself: two programs in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Wide(), Wide()
+
+    def forward(self, x: Any) -> Any:
+        return self.second(x + self.first(x))
+
+
+def halves(full_graph: bool) -> Any:
+    made = Halves()
+    static(made.first, full_graph)
+    static(made.second, full_graph)
+    return made
 
 
 class Steps:
     """Of a fresh layer and a fresh optimizer, as users write them, so that gradients are set to zero and stay. What is read are the
     bytes at a step's peak, with all that layer and optimizer hold."""
 
-    def __init__(self, kind: str, budget: Optional[int]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        budget: Optional[int],
+        make: Callable[[], Any] = lambda: static(Wide(), True)) -> None:
         gc.collect()
         self._peaks = Peaks()
         paddle.seed(3)
-        self._made = static(Wide(), True)
+        self._made = make()
         self._optimizer = getattr(paddle.optimizer, kind)(0.01, parameters=self._made.parameters())
         self._report = memory_optimize(self._made,
                                        budget=budget,
@@ -433,8 +456,13 @@ class Steps:
 
     @property
     def program(self) -> Any:
-        program, = self._report.programs
+        program, = self.programs
         return program
+
+    @property
+    def programs(self) -> List[Any]:
+        """In the order in which they came."""
+        return self._report.programs
 
 
 @pytest.mark.parametrize('kind', ['SGD', 'Momentum', 'Adam'])
@@ -458,6 +486,33 @@ def test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_canno
     assert refused.program.report is None
     assert refused.program.why_not in str(said[-1].message) and kind in refused.program.why_not
     assert '\n' not in refused.program.why_not
+
+
+@pytest.mark.parametrize('full_graph', [True, False])
+def test_a_budget_is_of_all_the_programs_of_a_step_which_keep_something_for_each_other(
+        full_graph: bool) -> None:
+    make = partial(halves, full_graph)
+    free = Steps('SGD', None, make)
+    free.peak()
+    first, second = free.programs
+    assert (first.step.before, second.step.before) == (0, first.kept_after) and first.kept_after > 0
+    assert second.step_bytes >= first.step_bytes + first.kept_after
+    budget = second.step_bytes + first.kept_after
+    steps = Steps('SGD', budget, make)
+    peak = steps.peak()
+    first, second = steps.programs
+    assert first.report.changed and second.report.changed
+    assert second.step.before == first.kept_after
+    assert first.step_bytes <= second.step_bytes <= budget
+    later, = settled.least(lambda: [steps.peak()], [budget])
+    assert later <= budget
+    peak, = settled.least(lambda: [min(peak, Steps('SGD', budget, make).peak())], [budget], most=20)
+    assert peak <= budget
+    assert len(steps.programs) == 2  # a later step begins with the first, and nothing is kept then
+    refused = Steps('SGD', first.step_bytes, make)
+    with pytest.warns(UserWarning, match=f'what programs before it keep {human(first.kept_after)}'):
+        refused.peak()
+    assert [each.report is None for each in refused.programs] == [False, True]
 
 
 OPTIMIZERS = [
@@ -526,3 +581,7 @@ def test_optimizers_of_which_nothing_is_known_are_refused_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match='optimizer is taken with a layer'):
         memory_optimize(paddle.static.Program(),
                         optimizer=paddle.optimizer.SGD(parameters=made.parameters()))
+
+
+# Each Paddle's file of tests imports all of these.
+__all__ = ['dygraph', *(name for name in dir() if name.startswith('test_'))]

@@ -41,7 +41,7 @@ class CostModel:
 
     def region_seconds(self, graph: Graph, region: int, dims: Mapping[str, int]) -> float:
         """One run of the ops of `region`, loops with all their trips."""
-        return sum(self._whole_seconds(graph, op, dims) for op in graph.region_ops(region))
+        return sum(self.whole_seconds(graph, op, dims) for op in graph.region_ops(region))
 
     def ops_within(self, graph: Graph, region: int, dims: Mapping[str, int],
                    seconds: float) -> List[int]:
@@ -49,10 +49,10 @@ class CostModel:
         if all end before that."""
         ends = list(
             itertools.accumulate(
-                self._whole_seconds(graph, op, dims) for op in graph.region_ops(region)))
+                self.whole_seconds(graph, op, dims) for op in graph.region_ops(region)))
         return [bisect.bisect_left(ends, end + seconds, lo=at) - at for at, end in enumerate(ends)]
 
-    def _whole_seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
+    def whole_seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
         """One run of `op` and of what it runs, loops with all their trips."""
         if not op.regions:
             return self.seconds(graph, op, dims)

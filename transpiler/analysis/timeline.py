@@ -43,7 +43,8 @@ class _Late(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """Scopes of a loop or branch that the op that runs it leaves behind: positions from which on and until when."""
+    """Scopes of a loop or branch that the op that runs it leaves behind: positions from which on and until when. -1: by the run
+    before."""
 
     start: int
     region: Region
@@ -429,7 +430,7 @@ class Timeline:
             before.note(arrival.at, None, self.evaluate(arrival.size))
         for left in self._scopes_left_in(region):
             amount, place = self.evaluate(left.size), self._place_left(region, left)
-            after.note(left.start, place, amount)
+            (before if left.start < 0 else after).note(max(0, left.start), place, amount)
             after.note(left.until, place, -amount)
         return before, after
 
@@ -540,7 +541,15 @@ class Timeline:
                     gradient = self._gradient_op.get(inner.id, -1)
                     here = gradient >= 0 and self._graph.ops[gradient].region == region.id
                     until = self.lifetimes.position[gradient] if here else len(region.ops)
-                    yield _Left(at, inner, until, inner.trips * self.kept_per_trip(inner.id))
+                    size = inner.trips * self.kept_per_trip(inner.id)
+                    yield _Left(at, inner, until, size)
+                    if at and until == len(region.ops) and self._finds_scopes(inner):
+                        yield _Left(-1, inner, at - 1, size)
+
+    def _finds_scopes(self, inner: Region) -> bool:
+        """Whether the op of `inner`, in the main region, finds the scopes that it left in the run before: where the runtime retains,
+        a loop whose gradient is not there takes them away itself, when it next begins."""
+        return inner.parent == 0 and inner.kind is RegionKind.LOOP and not self.lifetimes.runtime.collects
 
     def _scopes_left_for_good(self, region: int) -> Iterator[_Left]:
         """Those that nobody in the region takes away."""

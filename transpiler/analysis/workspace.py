@@ -52,20 +52,29 @@ def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point],
 
 
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
-    """By op: bytes of the memory that names of its results have, and that is too small. The runtime lets go of it when it has
-    allocated the larger one."""
+    """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
+    runtime lets go of it when it has allocated the other one."""
     shared = {storage for storage, members in graph.storage_members().items() if len(members) > 1}
     held: Dict[int, int] = {}
     found: Dict[int, int] = {}
     for op in graph.walk() if shared else ():
+        late = _late_results(op, timeline.dims)
         for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in shared):
             bound = 0 if op.kind in MEMORY_KINDS or value.bound is None else timeline.evaluate(
                 value.bound)
             was = held.get(value.storage, 0)
-            if 0 < was < bound:
-                found[op.id] = found.get(op.id, 0) + was
+            if was < bound or value.id in late:
+                found[op.id] = found.get(op.id, 0) + min(was, bound)
             held[value.storage] = max(was, bound) if bound else 0
     return found
+
+
+def _late_results(op: Op, dims: Mapping[str, int]) -> FrozenSet[int]:
+    """Values that the kernel of `op` does not make in the memory that their names have."""
+    at = op.facts.elsewhere
+    if op.facts.late and (op.workspace is None or workspace_bytes(op, dims)):
+        at |= op.facts.late
+    return frozenset(op.results[position] for position in at) - {-1}
 
 
 def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -> List[int]:

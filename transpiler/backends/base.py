@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (Any, Callable, ContextManager, FrozenSet, List, Mapping, Optional, Protocol,
-                    Sequence, Tuple)
+from typing import (Any, Callable, ContextManager, FrozenSet, Hashable, List, Mapping, Optional,
+                    Protocol, Sequence, Tuple)
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
@@ -43,6 +43,14 @@ class Traced:
 
 
 @dataclass(frozen=True)
+class MadeOf:
+    """Which program it is, and the names of the parameters that it has."""
+
+    program: Hashable
+    parameters: FrozenSet[str]
+
+
+@dataclass(frozen=True)
 class StepBytes:
     """What a step of training holds besides the program that it runs.
 
@@ -52,6 +60,8 @@ class StepBytes:
         state: bytes that the optimizer keeps from its first step on; 0 if it is not known.
         updating: bytes that it needs while it works, besides gradients and state.
         optimizer: its class; '' if it is not known.
+        before: bytes that programs which ran earlier in the step keep for their backward parts.
+        parameters: names of those of the layer.
     """
 
     tensors: Mapping[str, int]
@@ -59,6 +69,8 @@ class StepBytes:
     state: int = 0
     updating: int = 0
     optimizer: str = ''
+    before: int = 0
+    parameters: FrozenSet[str] = frozenset()
 
 
 class Imported(Protocol):
@@ -225,5 +237,17 @@ class Watching(Protocol):
         ...
 
 
-# Plans a program of a function in place; says whether it has changed it.
-Planner = Callable[[Backend, Any, Traced], bool]
+class Planner(Protocol):
+    """Plans the programs of one function, and is told when they run: what others keep counts for those that come later in a step."""
+
+    def began(self) -> None:
+        """The function is called."""
+        ...
+
+    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> bool:
+        """Plans a program in place; says whether it has changed it."""
+        ...
+
+    def ran(self, program: Hashable) -> None:
+        """That which was planned under this name starts to run, with a backward part to come."""
+        ...

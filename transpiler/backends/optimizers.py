@@ -37,12 +37,17 @@ def step_bytes(layer: Any, optimizer: Any) -> StepBytes:
     tensors = {each.name: _bytes(each.shape, each.dtype) for each in (*held, *updated)}
     trained = {each.name: each for each in (*held, *updated) if not each.stop_gradient}
     gradients = [tensors[name] for name in trained]
+    own = frozenset(each.name for each in layer.parameters()) if layer is not None else frozenset()
     if optimizer is None:
-        return StepBytes(tensors, sum(gradients))
+        return StepBytes(tensors, sum(gradients), parameters=own)
     made = _NUMBERS + max(gradients, default=0) * _AS_LARGE.get(type(optimizer).__name__, 1)
     updating = made + sum(gradients) * _copies_of_gradients(optimizer, updated)
-    return StepBytes(tensors, sum(gradients), sum(_states(optimizer, updated)), updating,
-                     type(optimizer).__name__)
+    return StepBytes(tensors,
+                     sum(gradients),
+                     sum(_states(optimizer, updated)),
+                     updating,
+                     type(optimizer).__name__,
+                     parameters=own)
 
 
 def _parameters(optimizer: Any) -> List[Any]:

@@ -12,7 +12,7 @@ from paddle.jit.dy2static.program_translator import SymbolicStaticFunction
 from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
 from paddle.static import BuildStrategy
 
-from transpiler.backends.base import Traced
+from transpiler.backends.base import MadeOf, Traced
 from transpiler.backends.static_functions import layer_of
 
 _STRATEGY = 'build_strategy'
@@ -33,12 +33,15 @@ class FunctionWatch:
         function: the static function.
         hook: hooks into a partial program: what it has is made again, and what it makes is planned.
         module: the one of Paddle in which partial programs are made.
+        began: told of each call of the function.
     """
 
-    def __init__(self, function: Any, hook: Callable[[Any], Hook], module: Any) -> None:
+    def __init__(self, function: Any, hook: Callable[[Any], Hook], module: Any,
+                 began: Callable[[], None]) -> None:
         self._function, self._hook, self._module = function, hook, module
         self._hooks: List[Hook] = []
         self._undo: List[Callable[[], Any]] = []
+        self._watch_calls(began)
         if isinstance(function, SymbolicStaticFunction):
             self._watch_stretches()
         else:
@@ -53,6 +56,16 @@ class FunctionWatch:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+
+    def _watch_calls(self, began: Callable[[], None]) -> None:
+        call = self._function._perform_call
+
+        def perform_call(*args: Any, **kwargs: Any) -> Any:
+            began()
+            return call(*args, **kwargs)
+
+        self._function._perform_call = perform_call
+        self._undo.append(lambda: self._function.__dict__.pop('_perform_call', None))
 
     def _watch_cache(self, cache: Any) -> None:
         build = cache._build_once
@@ -93,6 +106,11 @@ class FunctionWatch:
 def traced(mode: str, inputs: Iterable[Any]) -> Traced:
     """`inputs` are the variables that a program is made for."""
     return Traced(mode, ', '.join(f'{v.dtype.name.lower()}{list(v.shape)}' for v in inputs))
+
+
+def made_of(partial: Any) -> MadeOf:
+    """A partial program is one of a step, whatever it is run for."""
+    return MadeOf(id(partial), frozenset(p.name for p in partial._params))
 
 
 def forget_programs(partial: Any, made: Iterable[str]) -> None:

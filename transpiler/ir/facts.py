@@ -71,7 +71,9 @@ class OpFacts:
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
     may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
     result) positions of state that the op carries on, and on which nothing else that it computes depends. `fresh` are results
-    whose names have to be without memory: what is there already the op takes for its own, half done.
+    whose names have to be without memory: what is there already the op takes for its own, half done. `late` are results
+    for which it asks when it is through with memory of its own, and `elsewhere` those that it makes in other memory, which
+    it then hands over: what their names have had is there besides until then, with `late` only where it needs memory of its own.
     """
 
     known: bool = True
@@ -87,6 +89,8 @@ class OpFacts:
     apart: bool = False  # a value of which it reads the shape alone may not be one of which it reads the data, too
     unread: FrozenSet[int] = frozenset()  # operands of which it needs no more than the name
     fresh: FrozenSet[int] = frozenset()  # results that it goes on with, as they are
+    late: FrozenSet[int] = frozenset()
+    elsewhere: FrozenSet[int] = frozenset()
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from transpiler.analysis.cost import CostModel
+from transpiler.analysis.dependences import dependences
+from transpiler.analysis.makespan import makespan
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import unknown_workspaces
 from transpiler.ir import Graph, RegionKind, ValueKind
@@ -13,7 +17,7 @@ from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
 from transpiler.planning import Plan, PlanOptions
 from transpiler.report.blocks import block_reports
-from transpiler.report.data import LoopReport, PeakVariable, RecomputeReport, ReuseReport
+from transpiler.report.data import LoopReport, OrderReport, PeakVariable, RecomputeReport, ReuseReport
 from transpiler.report.explain import explain
 from transpiler.report.levers import levers
 from transpiler.report.memory_report import MemoryReport
@@ -78,7 +82,9 @@ def build_report(plan: Plan,
                         note=note,
                         draw=partial(pictures, plan),
                         explained=partial(explain, plan),
-                        weighed=partial(levers, plan, runtime, dict(dims), options))
+                        weighed=partial(levers, plan, runtime, dict(dims), options),
+                        ordered=partial(_order, plan, runtime.threads, dict(dims),
+                                        options.cost if options else CostModel()))
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:
@@ -94,6 +100,17 @@ def _recompute(plan: Plan) -> Optional[RecomputeReport]:
                            inner_clones=inner,
                            inner_seconds=plan.extra_seconds,
                            saved_seconds=plan.saved_seconds)
+
+
+def _order(plan: Plan, threads: int, dims: Mapping[str, int],
+           cost: CostModel) -> Optional[OrderReport]:
+    """The processors of this machine are meant, as many of them as the runtime has threads for."""
+    processors = min(threads, len(os.sched_getaffinity(0)))
+    if 0 not in plan.held or plan.served or processors < 2:
+        return None
+    found = dependences(plan.original, 0)
+    seconds = [cost.whole_seconds(plan.original, plan.original.ops[op], dims) for op in found.ops]
+    return OrderReport(processors, sum(seconds), makespan(found, seconds, processors))
 
 
 def _inner_clones(graph: Graph) -> int:

@@ -101,6 +101,26 @@ class RecomputeReport:
 
 
 @dataclass(frozen=True)
+class OrderReport:
+    """What it takes to hold the order of the main block. Seconds of a step of the program as it was, predicted: of one processor, and of
+    the clock if `processors` are idle and ops that do not need each other run side by side. One after the other they do not."""
+
+    processors: int
+    step_seconds: float
+    clock_seconds: float
+
+    @property
+    def share(self) -> float:
+        """Of the untouched step's time by the clock, which a held order takes more; time to compute again comes on top."""
+        return self.step_seconds / self.clock_seconds - 1 if self.clock_seconds else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f'The order is held: where {self.processors} processors are idle, about {self.share:.1%} more time by the clock (no more '
+            'of the processors\'), as operators no longer run side by side')
+
+
+@dataclass(frozen=True)
 class HeapReport:
     """What was set for the heap of the process: bytes, or a number of arenas, by the names of malloc.h; or why nothing was.
 
@@ -157,7 +177,11 @@ def _nothing(name: str) -> str:
     return f'{name}: nothing is known of it'
 
 
-_ASKED = ('draw', 'explained', 'weighed')  # worked out when somebody asks
+def _no_order() -> None:
+    return None
+
+
+_ASKED = ('draw', 'explained', 'weighed', 'ordered')  # worked out when somebody asks
 
 
 @dataclass
@@ -178,6 +202,7 @@ class ReportData:
     `upkeep_bytes` and `upkeep_seconds` are estimates, before and after, of what the executor keeps for the ops besides tensors, and of
     the processor time that its first run takes to build that. `segments` is the number of blocks that the main block was cut
     into, `unsegmented` says why there are none, where they were asked for.
+    `order` says what a held order takes by the clock where processors are idle.
     `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
     """
 
@@ -222,11 +247,19 @@ class ReportData:
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)
     explained: Callable[[str], str] = field(default=_nothing, repr=False, compare=False)
     weighed: Callable[[], Sequence[Any]] = field(default=tuple, repr=False, compare=False)
+    ordered: Callable[[], Optional[OrderReport]] = field(default=_no_order,
+                                                         repr=False,
+                                                         compare=False)
 
     @cached_property
     def pictures(self) -> Tuple[Picture, Picture]:
         """The program before and after. Drawn when somebody looks: most reports are only printed."""
         return self.draw()
+
+    @cached_property
+    def order(self) -> Optional[OrderReport]:
+        """None where no order is held."""
+        return self.ordered()
 
     @property
     def picture_before(self) -> Picture:
@@ -239,7 +272,7 @@ class ReportData:
     def to_dict(self) -> Dict[str, Any]:
         """The same as plain data, ready for JSON; without the pictures."""
         fields = (f.name for f in dataclasses.fields(self) if f.name not in _ASKED)
-        return {name: _plain(getattr(self, name)) for name in fields}
+        return {name: _plain(getattr(self, name)) for name in (*fields, 'order')}
 
 
 _UNITS = ('B', 'KiB', 'MiB', 'GiB')
@@ -258,7 +291,7 @@ def unit_of(size: int) -> str:
 
 
 def in_unit(size: int, unit: str) -> str:
-    """`size` bytes in `unit`, which does not stand beside it."""
+    """The number alone: `size` bytes in `unit`, for columns that name their unit once."""
     power = _UNITS.index(unit)
     return f'{size / 1024**power:.2f}' if power else str(size)
 

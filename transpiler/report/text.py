@@ -16,6 +16,7 @@ from transpiler.report.lines import short_lines
 
 _NARROWEST, _WIDEST = 80, 120
 _MOST_ROWS = 10
+_LEAST_SHARE = 0.005  # of a step, that is worth a line
 _SHOWN_UPKEEP = 1 << 20
 
 
@@ -203,6 +204,7 @@ def _done(report: ReportData) -> List[str]:
         lines.append('Storages taken over: ' + ', '.join(parts))
     if report.recompute is not None:
         lines.append(str(report.recompute))
+    lines += order_line(report)
     lines += [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
     if report.segments:
         lines.append(
@@ -214,6 +216,12 @@ def _done(report: ReportData) -> List[str]:
             f'Released by the program, not by the collector, which may be late: up to {late} before, {now} after'
         )
     return lines
+
+
+def order_line(report: ReportData) -> List[str]:
+    """What a held order takes by the clock, where that is worth a line."""
+    worth = report.order is not None and report.order.share >= _LEAST_SHARE
+    return [str(report.order)] if worth else []
 
 
 def _counted(number: int, what: str) -> str:

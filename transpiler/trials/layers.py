@@ -17,7 +17,7 @@ from transpiler.heap import give_back
 from transpiler.layers import LayerReport, known_report
 from transpiler.report import MeasuredReport
 from transpiler.serving.apart import Peaks, digest
-from transpiler.trials.running import Ran, dice_kept, last_line
+from transpiler.trials.running import Ran, dice_kept, difference, last_line
 from transpiler.trials.trial import runs_report
 
 _NOT_A_LAYER = (
@@ -76,11 +76,7 @@ def _compared(runs: _Runs, untouched: Ran, report: LayerReport) -> MeasuredRepor
 
 
 def _difference(untouched: Ran, other: Ran) -> str:
-    """In what results differ; '' if in nothing."""
-    for at, (one, two) in enumerate(zip(untouched.digests, other.digests), 1):
-        if one != two:
-            return f'outputs or gradients of run {at}'
-    return '' if untouched.state == other.state else 'parameters and buffers after the last run'
+    return difference(untouched, other, 'outputs or gradients', 'parameters and buffers')
 
 
 class _Runs:

@@ -75,6 +75,14 @@ class Ran:
     missing: List[str] = field(default_factory=list)
 
 
+def difference(untouched: Ran, other: Ran, results: str, states: str) -> str:
+    """In what two differ, which call what they give so; '' if in nothing."""
+    for at, (one, two) in enumerate(zip(untouched.digests, other.digests), 1):
+        if one != two:
+            return f'{results} of run {at}'
+    return '' if untouched.state == other.state else f'{states} after the last run'
+
+
 def run_apart(spec: RunSpec, what: str) -> Ran:
     """Runs in a fresh process; raises InvalidProgramError with its last line if it fails, saying that it was `what` which did."""
     return Ran(**answer_apart('transpiler.trials.running', asdict(spec), what))

@@ -19,7 +19,7 @@ from transpiler.flow import Decision
 from transpiler.ir import Graph
 from transpiler.plain import did_you_mean, quoted
 from transpiler.report import MeasuredReport, RunsReport
-from transpiler.trials.running import Ran, RunSpec, Tensors, run_apart, run_here, tensor_in
+from transpiler.trials.running import Ran, RunSpec, Tensors, difference, run_apart, run_here, tensor_in
 
 _MOST_LISTED = 5
 _APART = (
@@ -41,9 +41,8 @@ _UNSTEADY = (
     'The untouched program gives other bytes each time it is run, so its results say nothing of the rewritten one\'s.'
 )
 
-Together = Callable[[
-    bool
-], bool]  # what is true of any worker that measures beside this one: all wait for it
+# Whether that is so on any of the workers that measure together: each waits for all.
+Together = Callable[[bool], bool]
 
 
 def alone(said: bool) -> bool:
@@ -217,13 +216,8 @@ def _array(name: str, value: Any, argument: str) -> np.ndarray:
 
 
 def _difference(untouched: Ran, other: Ran, names: Sequence[str]) -> str:
-    """In what results differ; '' if in nothing."""
-    runs = [
-        at for at, pair in enumerate(zip(untouched.digests, other.digests), 1) if len({*pair}) > 1
-    ]
-    if runs:
-        return f'what is fetched in run {runs[0]}: {quoted(names, _MOST_LISTED)}'
-    return '' if untouched.state == other.state else 'parameters and states after the last run'
+    fetched = f'what is fetched ({quoted(names, _MOST_LISTED)})'
+    return difference(untouched, other, fetched, 'parameters and states')
 
 
 def runs_report(ran: Ran) -> RunsReport:

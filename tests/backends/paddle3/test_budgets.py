@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
+from typing import Any, Optional
 
 import numpy as np
 import paddle
@@ -10,6 +12,7 @@ import pytest
 from tests.backends.paddle3.generated import generated
 from tests.backends.paddle3.running import MIB, assert_same, in_order, optimized, run
 from transpiler import MemoryBudgetError
+from transpiler.backends.paddle3 import workspaces
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.workspaces import measure
 
@@ -29,8 +32,14 @@ def test_what_is_planned_for_the_least_budget_keeps_to_it(seed: int) -> None:
         assert_same(run(build(), 3), seen)
 
 
-def test_what_a_kernel_takes_for_itself_is_found_by_running_it() -> None:
-    """The columns of a convolution over volumes: as many as there are places, of what it looks at there."""
+@pytest.mark.parametrize('late', [None, 0, 1, 2])
+def test_what_a_kernel_takes_for_itself_is_found_by_running_it(monkeypatch: Any,
+                                                               late: Optional[int]) -> None:
+    """The columns of a convolution over volumes: as many as there are places, of what it looks at there. Also if a collector is late once:
+    of what is there at rest, the reading of that number is then too high."""
+    readings, read = count(), workspaces._settled
+    monkeypatch.setattr(workspaces, '_settled', lambda *quiet: read(*quiet) + MIB *
+                        (next(readings) == late))
     main = paddle.static.Program()
     with paddle.static.program_guard(main, paddle.static.Program()):
         volume = paddle.static.data('volume', [2, 3, 6, 6, 6])

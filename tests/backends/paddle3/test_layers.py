@@ -2,36 +2,21 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any, Callable, Tuple
 
 import paddle
 import pytest
 from paddle.base import core
+from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 from demos.layers import __main__ as demo
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, data, flow, static,
                                    trained)
-from tests.backends.layers_anywhere import (  # noqa: F401
-    dygraph, simple, untouched, test_programs_made_before_are_made_again_and_on_release_too,
-    test_twice_changes_nothing, test_what_is_saved_is_the_untouched_program,
-    test_what_cannot_be_planned_is_said_and_left_alone, test_what_is_kept_is_told_by_layer,
-    test_what_is_there_at_the_peak_is_told_by_layer_and_gradients_are_their_parameters,
-    test_what_is_there_at_the_peak_is_told_whatever_the_program,
-    test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_cannot_be,
-    test_what_an_optimizer_keeps_is_told_before_it_does,
-    test_clipped_gradients_and_those_with_decay_count_while_an_optimizer_works,
-    test_optimizers_of_which_nothing_is_known_are_refused_at_once,
-    test_names_of_layers_start_at_the_one_that_was_given,
-    test_of_a_function_of_no_layer_all_is_told_in_one_line,
-    test_less_is_kept_although_something_else_makes_the_peak,
-    test_half_of_what_a_transformer_with_dropout_keeps_is_made_again,
-    test_a_loader_and_a_scaler_of_losses_know_nothing_of_it, test_bad_calls_are_answered_at_once,
-    test_it_is_measured_forward_and_backward_and_left_as_it_was,
-    test_a_layer_that_was_measured_trains_as_if_it_had_not_been,
-    test_other_bytes_raise_and_release_if_the_layer_repeats_itself,
-    test_what_cannot_be_measured_is_said_in_one_line_and_nothing_changes)
-from transpiler import memory_optimize
+from tests.backends.layers_anywhere import *  # noqa: F401, F403
+from tests.backends.layers_anywhere import simple, untouched
+from transpiler import layers, memory_optimize
 
 
 @pytest.mark.parametrize('full_graph', [True, False])
@@ -45,6 +30,26 @@ def test_training_gives_the_same_bytes(way: str, full_graph: bool) -> None:
     assert all(each.kept_after < each.kept_before for each in trains)
     modes = {each.traced.mode for each in report.programs}
     assert modes == ({'train', 'eval'} if way == 'evaluated between' else {'train'})
+
+
+def test_planning_does_not_count_as_the_time_that_paddle_took(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 40 seconds Paddle runs what is new of a function op by op."""
+    decide, limit = layers._Planner._decision, 0.5
+
+    def slow(*args: Any) -> Any:
+        time.sleep(limit)
+        return decide(*args)
+
+    monkeypatch.setattr(layers._Planner, '_decision', slow)
+    monkeypatch.setattr(OpcodeExecutorCache, 'MAX_COMPILE_TIME_PER_CODE', limit)
+    for step in range(3):
+        made = simple(full_graph=False)
+        report = memory_optimize(made)
+        made(data(step))
+        assert [each.report is not None for each in report.programs] == [True]
+    took, = OpcodeExecutorCache().compile_time_stats.values()
+    assert 0 < took < limit
 
 
 def test_branches_are_planned_too() -> None:

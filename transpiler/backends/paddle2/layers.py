@@ -11,7 +11,7 @@ from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgram
 from transpiler.backends.base import Planner, Traced
 from transpiler.backends.paddle2.environment import check_paddle
 from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch, forget_programs, traced
+from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced
 
 _MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
               if isinstance(kind, LazyInitialized) and name.startswith('_train'))
@@ -22,7 +22,8 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_paddle()
-        super().__init__(function, lambda partial: _Hook(partial, plan), partial_program)
+        super().__init__(function, lambda partial: _Hook(partial, plan), partial_program,
+                         plan.began)
 
 
 class _Hook(PartialProgramLayerHook):
@@ -57,8 +58,9 @@ class _Hook(PartialProgramLayerHook):
         between = (start - len(self._partial._outputs.tolist()), start)
         has_backward = start < len(program.global_block().ops)
         target = JointProgram(program, between, frozenset(kept))
-        self._planned |= self._plan(JointPrograms(), target,
-                                    self._traced('train' if has_backward else 'no grad'))
+        self._planned |= self._plan.plan(JointPrograms(), target,
+                                         self._traced('train' if has_backward else 'no grad'),
+                                         made_of(self._partial))
         return program, start
 
     def _attributes(self, force_not_use_pt: bool = False) -> Any:
@@ -67,6 +69,8 @@ class _Hook(PartialProgramLayerHook):
         partial = self._partial
         partial.forward_program  # who asks for a program has it made, and planned
         ordered = self._planned and partial.training
+        if partial.training:
+            self._plan.ran(made_of(partial).program)
         return PartialProgramLayer._prepare_attributes(partial, force_not_use_pt or ordered)
 
     def _traced(self, mode: str) -> Traced:

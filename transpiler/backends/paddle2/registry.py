@@ -26,6 +26,7 @@ from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
 FRESH = Path(__file__).with_name('fresh_results.json')
+LATE = Path(__file__).with_name('late_results.json')
 # Draw random numbers, yet may have no attribute with `seed` in its name.
 _UNSEEDED_RANDOM = frozenset({
     'bernoulli', 'bernoulli_p', 'binomial', 'dirichlet', 'dropout', 'dropout_nd', 'exponential',
@@ -132,6 +133,8 @@ class OpRegistry:
             shape_only=shape_only,
             unread=_unread_positions(desc),
             fresh=_fresh_positions(desc),
+            late=_late_positions(desc, always=False),
+            elsewhere=_late_positions(desc, always=True),
             updates=_updates(desc),
             adds=_adds(desc),
             fills=_fills(desc),
@@ -192,6 +195,18 @@ def _fresh_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
 def _fresh_slots() -> Mapping[str, Sequence[str]]:
     """Slots of results by kind of operator, as `python -m benchmarks.kernels.fresh` found them by running each kernel."""
     return MappingProxyType(json.loads(FRESH.read_text(encoding='utf-8')))
+
+
+def _late_positions(desc: framework_pb2.OpDesc, always: bool) -> FrozenSet[int]:
+    slots = _late_slots().get(desc.type, {})
+    return _positions(desc.outputs, [slot for slot, each in slots.items() if each is always])
+
+
+@lru_cache(maxsize=1)
+def _late_slots() -> Mapping[str, Mapping[str, bool]]:
+    """Slots of results by kind of operator, as `python -m benchmarks.kernels.late` found them by running each kernel; with each,
+    whether it is late where the kernel needs no memory of its own, too."""
+    return MappingProxyType(json.loads(LATE.read_text(encoding='utf-8')))
 
 
 def _adds(desc: framework_pb2.OpDesc) -> float:

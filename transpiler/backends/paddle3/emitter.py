@@ -237,14 +237,9 @@ class _Emitter:
             if given.setdefault(source.id, new) != new:
                 raise VerificationError(f'{op.kind} would read one value as two')
             if _is_list(source):
-                again = new != was or elsewhere
-                maker = source.get_defining_op()
-                if again and maker.name() != COMBINE:
-                    raise VerificationError(
-                        'a list that one op makes for another cannot be another one')
-                maker = self._combined(source, was, new, elsewhere) if again else maker
-                made += self._place(maker)
-                mapping.add(source, maker.result(0) if again else source)
+                lists, value = self._list_of_clone(op, source, was, new, elsewhere)
+                made += lists
+                mapping.add(source, value)
             else:
                 made += self._stand_in(source, new[0])
                 mapping.add(source, self._here(new[0]))
@@ -253,6 +248,19 @@ class _Emitter:
         clone = self._added(handle.op.clone(mapping, bindings.CloneOptions(*_ALONE)))
         self._done.origins[clone.id()] = op.origin
         return made + [clone] + self._bind(op, handle, clone)
+
+    def _list_of_clone(self, op: Op, source: Any, was: Tuple[int, ...], new: Tuple[int, ...],
+                       elsewhere: bool) -> Tuple[List[Any], Any]:
+        """What makes the list that a clone reads, and the list: the original's, or one of its own. What is cut into forward and backward
+        keeps no list between the two."""
+        maker = source.get_defining_op()
+        if new == was and not elsewhere and not self._is_cut:
+            return self._place(maker), source
+        if maker.name() != COMBINE:
+            raise VerificationError(
+                f'{op.kind} reads a list that one op makes for another: it cannot be made again')
+        maker = self._combined(source, was, new, elsewhere)
+        return self._place(maker), maker.result(0)
 
     def _replayed(self, op: Op) -> List[Any]:
         result = op.results[0]

@@ -7,16 +7,17 @@ between.
 from __future__ import annotations
 
 import inspect
+import time
 from typing import Any, Callable, Tuple
 
 import paddle
 from paddle.jit.dy2static import pir_partial_program
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, PartialProgramLayerHook
 
-from transpiler.backends.base import Planner, Traced
+from transpiler.backends.base import Planner
 from transpiler.backends.paddle3.environment import check_paddle
 from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch, forget_programs, traced
+from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced
 from transpiler.errors import UnsupportedPaddleError
 
 _CSE = 'FLAGS_enable_cse_in_dy2st'
@@ -37,7 +38,8 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_holds_orders()
-        super().__init__(function, lambda partial: _Hook(partial, plan), pir_partial_program)
+        super().__init__(function, lambda partial: _Hook(partial, plan), pir_partial_program,
+                         plan.began)
 
 
 class _Hook(PartialProgramLayerHook):
@@ -62,23 +64,29 @@ class _Hook(PartialProgramLayerHook):
                               forward_end: int, backward_start: int) -> Tuple[Any, int, Any]:
         target = JointProgram(program, (forward_end, backward_start))
         has_backward = backward_start < len(program.global_block().ops)
-        if self._plan(JointPrograms(), target,
-                      self._traced('train' if has_backward else 'no grad')):
+        if self._planned_as(target, 'train' if has_backward else 'no grad'):
             paddle.set_flags({_CSE: False})
-            self._planned = True
         return program, target.between[0], targets
 
     def after_infer(self, infer_program: Any) -> None:
         target = JointProgram(infer_program.program)
-        if self._plan(JointPrograms(), target, self._traced('eval')):
-            self._planned = True
+        self._planned_as(target, 'eval')
 
-    def _traced(self, mode: str) -> Traced:
-        return traced(mode, self._partial._inputs.var_list)
+    def _planned_as(self, target: JointProgram, mode: str) -> bool:
+        """Paddle gives a function up whose stretches took it 40 seconds in all to compile: what we take is not its time."""
+        began = time.perf_counter()
+        planned = self._plan.plan(JointPrograms(), target,
+                                  traced(mode, self._partial._inputs.var_list),
+                                  made_of(self._partial))
+        self._partial._compile_time_counter._time_history.append(began - time.perf_counter())
+        self._planned = self._planned or planned
+        return planned
 
     def _attributes(self, in_sot_mode: bool = False) -> Any:
         """Paddle runs in their order what it says is a stretch, and in any other what it was given as a whole."""
         self._partial.program_id  # who asks for a program has it made, and planned
+        if self._partial.training:
+            self._plan.ran(made_of(self._partial).program)
         return PartialProgramLayer._prepare_attributes(self._partial, in_sot_mode or self._planned)
 
 

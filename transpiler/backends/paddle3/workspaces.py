@@ -6,6 +6,7 @@ Paddle 3 can begin its count of the highest peak anew, so a program of one op te
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional, Tuple
 
@@ -23,7 +24,7 @@ from transpiler.ir import NOTHING, Graph, Op, Size
 _ALONE = (False, True, False)
 _FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_trace_run': True}
 # Seconds after which a collector is taken to be through.
-_QUIET = 2e-3
+_QUIET, _LONG_QUIET = 2e-3, 20e-3
 # What an open dim is taken for: what a kernel takes grows with it along a line, or is not known.
 _TRIED = (2, 5, 8)
 
@@ -53,8 +54,9 @@ class _Kernels:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: Dict[Hashable, Optional[int]] = {}
-        self._rest = float(
-            'inf')  # the least that was there after a run: a late collector leaves more
+        # The least that was there before the runs and after each: a late collector leaves more, what the kernel reads and makes, too.
+        gc.collect()
+        self._rest = _settled(_LONG_QUIET)
 
     def workspace(self, op: Op, handle: Handle) -> Optional[Size]:
         """Bytes that the kernel of `op` allocates besides what it reads and makes; None if that cannot be found out."""
@@ -77,14 +79,21 @@ class _Kernels:
                       for v in map(self._graph.values.__getitem__, op.reads()))
         key = (op.kind, looks, _given(handle.op))
         if key not in self._known:
-            found = self._run(op, handle, dims)
-            # What others of the process free late would be taken for the kernel's.
-            again = self._run(op, handle, dims) if found else found
-            self._known[key] = min(found, again) if found and again is not None else found
+            self._known[key] = self._own(op, handle, dims)
         return self._known[key]
 
-    def _run(self, op: Op, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
-        """By the kernel; None if it takes no such operands."""
+    def _own(self, op: Op, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
+        """By the lower peak of two runs, if there is any: what others of the process free late would be taken for the kernel's. Both are
+        compared with one rest, as that after the first may be too high."""
+        there = sum(self._graph.values[v].size.evaluate(dims) for v in {*op.reads(), *op.writes()})
+        least = self._run(handle, dims)
+        if least is not None and least > self._rest + there:
+            again = self._run(handle, dims)
+            least = least if again is None else min(least, again)
+        return None if least is None else max(0, least - self._rest - there)
+
+    def _run(self, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
+        """Bytes at most in the process while the kernel runs; None if it takes no such operands."""
         program = static.Program()
         try:
             with static.program_guard(program, static.Program()):
@@ -93,10 +102,8 @@ class _Kernels:
             peak, rest = _peak(program)
         except Exception:  # the bindings throw what the kernels' authors did
             return None
-        there = {*op.reads(), *op.writes()}
         self._rest = min(self._rest, rest)
-        own = peak - self._rest - sum(self._graph.values[v].size.evaluate(dims) for v in there)
-        return max(0, int(own))
+        return peak
 
     def _operands(self, handle: Handle, dims: Mapping[str, int]) -> Any:
         mapping = pir.IrMapping()
@@ -142,11 +149,11 @@ def _peak(program: Any) -> Tuple[int, int]:
     return int(peak), _settled()
 
 
-def _settled() -> int:
-    """Bytes that are there when nothing has been freed for a while."""
+def _settled(quiet: float = _QUIET) -> int:
+    """Bytes that are there when nothing has been freed for so many seconds."""
     least, since = core.host_memory_stat_current_value('Allocated', 0), time.perf_counter()
-    while time.perf_counter() - since < _QUIET:
-        time.sleep(_QUIET / 4)
+    while time.perf_counter() - since < quiet:
+        time.sleep(quiet / 4)
         now = core.host_memory_stat_current_value('Allocated', 0)
         if now < least:
             least, since = now, time.perf_counter()
