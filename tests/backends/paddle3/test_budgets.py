@@ -1,9 +1,8 @@
 """Budgets on Paddle 3: no run of what is planned for one needs more, by measurement; what kernels take is counted."""
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
-from itertools import count
-from typing import Any, Optional
 
 import numpy as np
 import paddle
@@ -11,8 +10,8 @@ import pytest
 
 from tests.backends.paddle3.generated import generated
 from tests.backends.paddle3.running import MIB, assert_same, in_order, optimized, run
+from tests.settled import processors_awake
 from transpiler import MemoryBudgetError
-from transpiler.backends.paddle3 import workspaces
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.workspaces import measure
 
@@ -32,23 +31,30 @@ def test_what_is_planned_for_the_least_budget_keeps_to_it(seed: int) -> None:
         assert_same(run(build(), 3), seen)
 
 
-@pytest.mark.parametrize('late', [None, 0, 1, 2])
-def test_what_a_kernel_takes_for_itself_is_found_by_running_it(monkeypatch: Any,
-                                                               late: Optional[int]) -> None:
-    """The columns of a convolution over volumes: as many as there are places, of what it looks at there. Also if a collector is late once:
-    of what is there at rest, the reading of that number is then too high."""
-    readings, read = count(), workspaces._settled
-    monkeypatch.setattr(workspaces, '_settled', lambda *quiet: read(*quiet) + MIB *
-                        (next(readings) == late))
+def test_what_a_kernel_takes_for_itself_is_found_by_running_it() -> None:
+    """The columns of a convolution over volumes: as many as there are places, of what it looks at there. Also while executors of others
+    free late."""
     main = paddle.static.Program()
     with paddle.static.program_guard(main, paddle.static.Program()):
         volume = paddle.static.data('volume', [2, 3, 6, 6, 6])
         kernel = paddle.create_parameter([4, 3, 3, 3, 3], 'float32')
         paddle.nn.functional.relu(paddle.nn.functional.conv3d(volume, kernel))
-    imported = import_program(main)
-    measure(imported)
-    found = {op.kind: op.workspace.evaluate({}) for op in imported.graph.walk()}
-    assert found['conv3d'] >= 4 * 3 * 3**3 * 4**3
+
+    def found() -> int:
+        imported = import_program(main)
+        measure(imported)
+        return next(op for op in imported.graph.walk() if op.kind == 'conv3d').workspace.evaluate(
+            {})
+
+    quiet, loud = found(), []
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(processors_awake(niceness=0))
+        for _ in range(10):
+            run(generated(1), 1)
+            loud.append(found())
+    assert quiet >= 4 * 3 * 3**3 * 4**3
+    assert min(loud) == quiet
 
 
 def test_running_kernels_changes_no_number_that_is_drawn_later() -> None:

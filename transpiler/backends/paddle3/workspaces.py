@@ -6,9 +6,7 @@ Paddle 3 can begin its count of the highest peak anew, so a program of one op te
 from __future__ import annotations
 
 import contextlib
-import gc
-import time
-from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -18,13 +16,11 @@ from paddle.base.libpaddle import pir as bindings
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
-from transpiler.backends.scopes import fresh_scope
+from transpiler.backends.scopes import passing_scope
 from transpiler.ir import NOTHING, Graph, Op, Size
 
 _ALONE = (False, True, False)
 _FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_trace_run': True}
-# Seconds after which a collector is taken to be through.
-_QUIET, _LONG_QUIET = 2e-3, 20e-3
 # What an open dim is taken for: what a kernel takes grows with it along a line, or is not known.
 _TRIED = (2, 5, 8)
 
@@ -54,9 +50,6 @@ class _Kernels:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: Dict[Hashable, Optional[int]] = {}
-        # The least that was there before the runs and after each: a late collector leaves more, what the kernel reads and makes, too.
-        gc.collect()
-        self._rest = _settled(_LONG_QUIET)
 
     def workspace(self, op: Op, handle: Handle) -> Optional[Size]:
         """Bytes that the kernel of `op` allocates besides what it reads and makes; None if that cannot be found out."""
@@ -83,27 +76,23 @@ class _Kernels:
         return self._known[key]
 
     def _own(self, op: Op, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
-        """By the lower peak of two runs, if there is any: what others of the process free late would be taken for the kernel's. Both are
-        compared with one rest, as that after the first may be too high."""
+        """By the lower of two runs, if there is any: what others of the process free or allocate meanwhile makes each higher."""
         there = sum(self._graph.values[v].size.evaluate(dims) for v in {*op.reads(), *op.writes()})
-        least = self._run(handle, dims)
-        if least is not None and least > self._rest + there:
-            again = self._run(handle, dims)
-            least = least if again is None else min(least, again)
-        return None if least is None else max(0, least - self._rest - there)
+        taken = self._run(handle, dims)
+        if taken is not None and taken > there:
+            taken = min(taken, self._run(handle, dims) or taken)
+        return None if taken is None else max(0, taken - there)
 
     def _run(self, handle: Handle, dims: Mapping[str, int]) -> Optional[int]:
-        """Bytes at most in the process while the kernel runs; None if it takes no such operands."""
+        """Bytes at most that come while the kernel runs; None if it takes no such operands."""
         program = static.Program()
         try:
             with static.program_guard(program, static.Program()):
                 mapping = self._operands(handle, dims)
                 handle.op.clone(mapping, bindings.CloneOptions(*_ALONE))
-            peak, rest = _peak(program)
+            return _taken(program)
         except Exception:  # the bindings throw what the kernels' authors did
             return None
-        self._rest = min(self._rest, rest)
-        return peak
 
     def _operands(self, handle: Handle, dims: Mapping[str, int]) -> Any:
         mapping = pir.IrMapping()
@@ -138,26 +127,23 @@ class _Kernels:
         return _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
 
 
-def _peak(program: Any) -> Tuple[int, int]:
-    """Bytes at most while it runs, and when it is through."""
-    executor = static.Executor(core.CPUPlace())
-    with fresh_scope():
+def _taken(program: Any) -> int:
+    """Bytes that are there at most while it runs, above those that are there before or, if others free some, after it."""
+    before = _there()
+    with passing_scope() as scope:
+        # Paddle's `Executor` keeps this, with the thread that frees, until Python looks for cycles: what that has not freed yet would be
+        # taken for what was there before the next run. Gone, it has freed all.
+        plan = core.Plan([core.Job('default')], {'default': program})
+        runner = core.StandaloneExecutor(core.CPUPlace(), plan, scope)
         core.host_memory_stat_reset_peak_value('Allocated', 0)
-        executor.run(program, fetch_list=[])
+        runner.run([], False)
+        del runner, plan
         peak = core.host_memory_stat_peak_value('Allocated', 0)
-    executor.close()
-    return int(peak), _settled()
+    return int(peak) - min(before, _there())
 
 
-def _settled(quiet: float = _QUIET) -> int:
-    """Bytes that are there when nothing has been freed for so many seconds."""
-    least, since = core.host_memory_stat_current_value('Allocated', 0), time.perf_counter()
-    while time.perf_counter() - since < quiet:
-        time.sleep(quiet / 4)
-        now = core.host_memory_stat_current_value('Allocated', 0)
-        if now < least:
-            least, since = now, time.perf_counter()
-    return int(least)
+def _there() -> int:
+    return int(core.host_memory_stat_current_value('Allocated', 0))
 
 
 def _given(op: Any) -> str:
