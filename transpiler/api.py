@@ -9,7 +9,7 @@ from transpiler import arguments
 from transpiler.agreement import Round, Rounds, agreed, telling
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError
-from transpiler.heap import SETTINGS, give_back, kept_small
+from transpiler.heap import Kept, give_back, keeper_for
 from transpiler.flow import OPTIMIZING, RELEASING, Decision, rewrite
 from transpiler.layers import LayerReport, optimize_layer
 from transpiler.planning import PlanOptions
@@ -32,7 +32,7 @@ def memory_optimize(
         max_overhead: float = 0.10,
         budget: Union[None, int, str] = None,
         parallel: bool = False,
-        heap: bool = True,
+        heap: Union[bool, str] = True,
         segments: Union[str, bool, int] = 'auto',
         shared: bool = False,
         optimizer: Any = None,
@@ -71,7 +71,8 @@ def memory_optimize(
         parallel: ops that could run side by side still can. No op is moved or held back, and variables share memory only
             where that adds no dependence; so the saving is smaller.
         heap: what has been freed goes back to the operating system ahead of the next run, by settings of the process (glibc's
-            mallopt) that `report.heap` names; none if it is False, or the environment or another malloc rules.
+            mallopt) that `report.heap` names; none if it is False, or the environment or another malloc rules. 'small': and every tensor
+            of a quarter of a MiB or more comes from the system, in each run: the smallest process, for more processor time.
         segments: whether a long main block is cut into blocks that run once each, for which the executor keeps nothing per
             pair of ops: 'auto' where the model says that it pays, True wherever it can be done, or a number of ops each.
             Only what is fetched, fed or persistable can be asked for by name then.
@@ -104,7 +105,7 @@ def memory_optimize(
     others = workers() if arguments.check_flag('shared', shared) else None
     with telling(others):
         arguments.check_flag('print_log', print_log)
-        wanted = arguments.check_flag('heap', heap)
+        wanted = arguments.heap_mode(heap)
         options = PlanOptions(arguments.check_level(level),
                               arguments.check_flag('skip_grads', skip_grads),
                               arguments.recompute_mode(recompute),
@@ -157,31 +158,34 @@ def _of_layer(target: Any, request: Request, options: PlanOptions, print_log: bo
 
 
 def _tried(backend: Any, program: Any, trial: Optional[arguments.Trial], options: PlanOptions,
-           heap: bool, rounds: Optional[Rounds], decision: Decision) -> None:
+           heap: Optional[str], rounds: Optional[Rounds], decision: Decision) -> None:
     """What happens between a plan and what it changes: runs, if they were asked for, and of several workers none goes on where one has
     found no plan, or other bytes: one that trained alone would wait in its first collective."""
     if trial is not None:
         from transpiler.trials.trial import alone, measure
         options.progress('running both programs')
         decision.report.measured = measure(backend, program, decision, trial,
-                                           _largest(decision.report) if heap else 0,
+                                           _kept(decision.report, heap),
                                            rounds.any_of if rounds else alone)
     if rounds is not None:
         rounds.any_of(False, is_last=True)
 
 
-def _largest(report: MemoryReport) -> int:
-    """Bytes of tensors that a run needs at once."""
-    return max(report.needed_bytes, report.peak_bytes_after)
+def _kept(report: MemoryReport, heap: Optional[str]) -> Optional[Kept]:
+    """How the heap is kept for the program; None if it is not."""
+    return Kept(max(report.needed_bytes, report.peak_bytes_after), heap
+                == 'small') if heap else None
 
 
-def _keep_heap(backend: Any, program: Any, report: MemoryReport, wanted: bool) -> HeapReport:
-    if not wanted:
+def _keep_heap(backend: Any, program: Any, report: MemoryReport,
+               wanted: Optional[str]) -> HeapReport:
+    kept = _kept(report, wanted)
+    if kept is None:
         return HeapReport({}, 'heap=False')
-    keeper = kept_small(_largest(report))
+    keeper = keeper_for(kept)
     if isinstance(keeper, str):
         return HeapReport({}, keeper)
-    return HeapReport(dict(SETTINGS), '', backend.keep(program, keeper))
+    return HeapReport(dict(kept.settings), '', backend.keep(program, keeper))
 
 
 def release_memory(input_program: Any,

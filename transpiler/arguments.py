@@ -161,6 +161,15 @@ def byte_count(argument: str, given: Union[None, int, str]) -> Optional[int]:
     return positive(argument, size)
 
 
+def heap_mode(given: Any) -> Optional[str]:
+    """None, 'kept' or 'small': how the heap is to be kept."""
+    if given is True or given is False:
+        return 'kept' if given else None
+    if given != 'small':
+        raise InvalidArgumentError(f"heap is True, False or 'small', not {_shown(given)}")
+    return 'small'
+
+
 def check_flag(argument: str, given: Any) -> bool:
     if not isinstance(given, bool):
         raise InvalidArgumentError(f'{argument} is True or False, not {_shown(given)}')

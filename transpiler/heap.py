@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from types import MappingProxyType
-from typing import Any, Callable, List, Mapping, Optional, Union
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Union
 
 # Numbers of malloc.h.
 _OPTIONS: Mapping[str, int] = MappingProxyType({
@@ -29,6 +29,7 @@ _OPTIONS: Mapping[str, int] = MappingProxyType({
 _FIRST_RUN = MappingProxyType({'M_MMAP_THRESHOLD': 256 * 2**10, 'M_TRIM_THRESHOLD': 128 * 2**10})
 _LATER_RUNS = MappingProxyType({'M_MMAP_THRESHOLD': 32 * 2**20, 'M_TRIM_THRESHOLD': 64 * 2**20})
 SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 1, **_LATER_RUNS})
+SMALL_SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 1, **_FIRST_RUN})
 
 _SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
                  'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
@@ -57,15 +58,27 @@ class Malloc:
         self._library.malloc_trim(0)
 
 
-def kept_small(peak_bytes: int) -> Union[Keeper, str]:
+class Kept(NamedTuple):
+    """How the heap is kept for a program whose tensors need `peak_bytes` at once. `small`: in later runs, too, its tensors come from the
+    system page by page, whatever time that takes."""
+
+    peak_bytes: int
+    small: bool = False
+
+    @property
+    def settings(self) -> Mapping[str, int]:
+        return SMALL_SETTINGS if self.small else SETTINGS
+
+
+def keeper_for(kept: Kept) -> Union[Keeper, str]:
     """Sets the heap of this process, once and for all, and gives the keeper for a program; or why it is left as it is."""
     malloc, found = glibc_malloc(), set_by_the_user()
     if malloc is None:
         return 'malloc is not that of glibc'
     if found:
         return f'{", ".join(found)} in the environment'
-    malloc.set(SETTINGS)
-    return Keeper(malloc, peak_bytes)
+    malloc.set(kept.settings)
+    return Keeper(malloc, kept)
 
 
 def give_back() -> None:
@@ -125,15 +138,11 @@ def mkl_free_buffers() -> Callable[[], Any]:
 
 
 class Keeper:
-    """Keeps the heap small between the runs of one program; `before_run` is called ahead of each.
+    """Keeps the heap as `kept` says for the runs of one program; `before_run` is called ahead of each."""
 
-    Args:
-        peak_bytes: what the tensors of a run need at once.
-    """
-
-    def __init__(self, malloc: Malloc, peak_bytes: int) -> None:
+    def __init__(self, malloc: Malloc, kept: Kept) -> None:
         self._malloc = malloc
-        self._peak_bytes = peak_bytes
+        self._kept = kept
         self._runs = 0
         self._least = 0
         self._next_look = 0.0
@@ -141,7 +150,7 @@ class Keeper:
 
     def fresh(self) -> Keeper:
         """For a copy of the program, which has its own first run."""
-        return Keeper(self._malloc, self._peak_bytes)
+        return Keeper(self._malloc, self._kept)
 
     def before_run(self) -> None:
         """Gives back what is free if that is much, as often as it may cost."""
@@ -157,11 +166,11 @@ class Keeper:
         if self._runs == 2:
             self._free_buffers = mkl_free_buffers()
         self._free_buffers()
-        self._malloc.set(_LATER_RUNS)  # or another program's first run would last
+        self._malloc.set(self._kept.settings)  # or another program's would last
         with contextlib.suppress(OSError):  # of /proc
             # A run may take other places than the last one did: what that has left is then there besides. All that is left for long
             # is what giving back may not cost.
-            most = self._least + self._peak_bytes // 4 + _SLACK
+            most = self._least + self._kept.peak_bytes // 4 + _SLACK
             if self._runs == 2 or _resident_bytes() > most:
                 self._give_back(now)
 

@@ -19,7 +19,7 @@ from transpiler.backends.installed import live_programs
 from transpiler.backends.scopes import fresh_scope
 from transpiler.backends.settings import flags
 from transpiler.errors import InvalidProgramError
-from transpiler.heap import give_back, kept_small
+from transpiler.heap import Kept, give_back, keeper_for
 from transpiler.serving.apart import (Peaks, answer, answer_apart, arrays_in, digest, empty_tensor,
                                       forget_highest, status)
 
@@ -45,8 +45,7 @@ class Tensors:
 class RunSpec:
     """What to run, `runs` times, with the feeds in turn. Programs are files ('' for one at hand); handles are what `Packed` says.
 
-    `startup` ('' for none) makes what `state` does not have. `kept_bytes`: the heap is kept small for a program whose tensors need so
-    much at once; not for 0.
+    `startup` ('' for none) makes what `state` does not have. `kept`: how the heap is kept, if it is.
     """
 
     program: str
@@ -57,7 +56,7 @@ class RunSpec:
     feeds: List[Tensors]
     flags: Dict[str, Any]
     runs: int
-    kept_bytes: int
+    kept: Optional[Kept]
 
 
 @dataclass(frozen=True)
@@ -125,8 +124,8 @@ def run(spec: RunSpec) -> Ran:
     _set_flags(spec.flags)
     backend = live_programs(paddle.static.Program())
     program, fetches = _unpacked(backend, spec.program, spec.handles)
-    if spec.kept_bytes:
-        keeper = kept_small(spec.kept_bytes)
+    if spec.kept:
+        keeper = keeper_for(spec.kept)
         if not isinstance(keeper, str):
             backend.keep(program, keeper)
     return _started_and_run(backend, program, fetches, spec)
@@ -221,10 +220,12 @@ def _with_lod(array: np.ndarray, lod: List[List[int]]) -> Any:
 
 
 def _spec(said: Dict[str, Any]) -> RunSpec:
-    return RunSpec(**{
-        **said, 'state': Tensors(**said['state']),
-        'feeds': [Tensors(**each) for each in said['feeds']]
-    })
+    return RunSpec(
+        **{
+            **said, 'state': Tensors(**said['state']),
+            'feeds': [Tensors(**each) for each in said['feeds']],
+            'kept': said['kept'] and Kept(*said['kept'])
+        })
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -16,6 +16,7 @@ from transpiler.backends.settings import flags
 from transpiler.errors import (InvalidArgumentError, InvalidProgramError, UnknownVariableError,
                                VerificationError)
 from transpiler.flow import Decision
+from transpiler.heap import Kept
 from transpiler.ir import Graph
 from transpiler.plain import did_you_mean, quoted
 from transpiler.report import MeasuredReport, RunsReport
@@ -54,13 +55,12 @@ def measure(backend: LiveBackend,
             target: Any,
             decision: Decision,
             trial: Trial,
-            kept_bytes: int,
+            kept: Optional[Kept],
             together: Together = alone) -> MeasuredReport:
     """Runs `target`, and what `decision` would make of it if that is anything; changes neither, nor the scope.
 
     Args:
-        kept_bytes: for the rewritten one the heap is kept small, as for tensors of so many bytes at once; not for 0. Nor where it
-            runs in this process.
+        kept: how the heap is kept for the rewritten one, if it is, and if that runs in a process of its own.
         together: of workers that share the call: each runs the same programs as often, or one would wait in a collective.
 
     Raises:
@@ -78,7 +78,7 @@ def measure(backend: LiveBackend,
         trials.save_state(bool(collective))
         together(False)  # nobody runs before all can
         untouched = trials.untouched(target)
-        optimized = trials.rewritten(imported, written, kept_bytes) if written else None
+        optimized = trials.rewritten(imported, written, kept) if written else None
         if collective and optimized is None:
             trials.untouched(target)  # others may have changed theirs
         different = _difference(untouched, optimized, names) if optimized else ''
@@ -144,17 +144,16 @@ class _Trials:
         what, backend = 'the program as it is', self._backend
         if self._here:
             return self._run_here(backend.copied(target, self._fetched), what)
-        return self._run_apart(backend.pack(target, self._fetched), what, 0)
+        return self._run_apart(backend.pack(target, self._fetched), what, None)
 
-    def rewritten(self, imported: Imported, written: Any, kept_bytes: int) -> Ran:
+    def rewritten(self, imported: Imported, written: Any, kept: Optional[Kept]) -> Ran:
         what, backend = 'the rewritten program', self._backend
         if self._here:
             return self._run_here(backend.copied_written(imported, written, self._fetched), what)
-        return self._run_apart(backend.pack_written(imported, written, self._fetched), what,
-                               kept_bytes)
+        return self._run_apart(backend.pack_written(imported, written, self._fetched), what, kept)
 
-    def _run_apart(self, packed: Packed, what: str, kept_bytes: int) -> Ran:
-        spec = replace(self._spec(kept_bytes),
+    def _run_apart(self, packed: Packed, what: str, kept: Optional[Kept]) -> Ran:
+        spec = replace(self._spec(kept),
                        program=self._write('program', packed),
                        handles=packed.handles)
         try:
@@ -164,13 +163,13 @@ class _Trials:
 
     def _run_here(self, copied: Tuple[Any, List[Any]], what: str) -> Ran:
         try:
-            return _with_values(run_here(self._backend, *copied, self._spec(0), what))
+            return _with_values(run_here(self._backend, *copied, self._spec(None), what))
         except InvalidProgramError as error:
             raise InvalidProgramError(f'verify_runs: {error}') from error
 
-    def _spec(self, kept_bytes: int) -> RunSpec:
+    def _spec(self, kept: Optional[Kept]) -> RunSpec:
         return RunSpec('', [], self._startup, self._state, self.names, self._feeds, flags(),
-                       self._trial.runs, kept_bytes)
+                       self._trial.runs, kept)
 
     def _write(self, name: str, packed: Packed) -> str:
         path = self._folder / name
