@@ -36,6 +36,7 @@ _BROKE_A_PROMISE = {
     'memory that its next tenant outgrows': '210:serial',
     'memory that a kernel does not take for its result': '25365',
     'scopes of a loop that the run before has left': '30214:hold',
+    'a buffer that the second of its names still has': '30307:hold',
     'copies in other layouts that are not there': '22083',
     'what is computed again where nothing else is changed': '22778',
     'what a release leaves the type of': '9855:hold,10418,22847:hold',

@@ -7,7 +7,7 @@ import pytest
 
 from tests.graphs import Draft, dims_of, generated
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import RELEASE, Graph, RegionKind, Size
+from transpiler.ir import FORGET, RELEASE, Graph, RegionKind, Size
 from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
 
 COLLECTING, RETAINING, IDEAL = (COLLECTING, RETAINING, IDEAL)
@@ -39,6 +39,19 @@ def test_collecting_frees_after_the_last_use() -> None:
 
 def test_retaining_holds_from_run_to_run() -> None:
     assert profile(chain(), RETAINING) == [4, 4, 4, 4]
+
+
+def test_retaining_holds_two_buffers_where_the_first_of_two_names_of_one_is_emptied() -> None:
+    """The other still has the older one when the first makes a new one, until that is handed on to it."""
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('before', '', 'a')
+    draft.op(FORGET, '', 'b', side_effect=True)
+    draft.op('make', 'a', 'b')
+    draft.op('read', 'b', 'd')
+    draft.op('work', 'b', 'c', in_place=((0, 0),))
+    draft.op('after', 'c', 'd')
+    assert profile(draft, RETAINING) == [3, 3, 4, 4, 3, 3]
 
 
 def test_ideal_holds_what_will_be_read_and_no_more() -> None:

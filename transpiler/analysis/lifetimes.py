@@ -11,7 +11,7 @@ from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
-from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.ir import FORGET, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.runtime import Runtime
 
 
@@ -238,18 +238,42 @@ class Lifetimes:
 
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
         """And in the main region from the start: what a run left there is what the next begins with."""
-        released = {
-            self._graph.values[v].storage for op in self._graph.walk() if op.kind == RELEASE
-            for v in op.writes()
-        }
+        released, forgotten = self._emptied_by(RELEASE), self._emptied_by(FORGET)
         for region in regions:
             end = len(region.ops) - 1
-            for lifetime in self.by_region[region.id].values():
+            for lifetime in list(self.by_region[region.id].values()):
                 if released.issuperset(lifetime.storages):
                     continue
+                if not region.id and lifetime.storages[0] in released | forgotten:
+                    self._hold_older(lifetime, released)
                 lifetime.first = lifetime.first if region.id else 0
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
+
+    def _emptied_by(self, kind: str) -> FrozenSet[int]:
+        """Storages that ops of that kind empty."""
+        values = self._graph.values
+        return frozenset(values[v].storage for op in self._graph.walk() if op.kind == kind
+                         for v in op.writes())
+
+    def _hold_older(self, lifetime: Lifetime, released: FrozenSet[int]) -> None:
+        """For an allocation of the main region that later tenants keep to the next run, when the first one, which is emptied, has
+        to make another: there are two until that is handed on to the last that has kept the older one."""
+        keeping = next((s for s in reversed(lifetime.storages[1:]) if s not in released), None)
+        if keeping is None:
+            return
+        first = lifetime.storages[0]
+        touches = ((op, self.seen_from(op, 0)[0])
+                   for op, value in self.touches(0)
+                   if self._graph.values[value].storage == first)
+        handed_on = next(self.position[op] for op, _, taker in self.shared if taker == keeping)
+        made = min((at for op, at in touches if at >= 0 and op.kind not in (RELEASE, FORGET)),
+                   default=handed_on)
+        if made < handed_on:
+            self.by_region[0][keeping] = Lifetime(made,
+                                                  handed_on - 1,
+                                                  lifetime.size,
+                                                  storages=(keeping,))
 
 
 def _ends(lifetime: Lifetime, storage: int, at: int) -> bool:
