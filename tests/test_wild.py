@@ -38,6 +38,7 @@ _BROKE_A_PROMISE = {
     'scopes of a loop that the run before has left': '30214:hold',
     'a buffer that the second of its names still has': '30307:hold',
     'copies in other layouts that are not there': '22083',
+    'buffers that are kept in place of such copies': '22141',
     'what is computed again where nothing else is changed': '22778',
     'what a release leaves the type of': '9855:hold,10418,22847:hold',
     'plans for a budget that need more elsewhere': '20983,21193,21538,21672:hold',

@@ -17,8 +17,9 @@ from tests.harness import Case, Mode, Peak, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import points_with_workspaces, unknown_workspaces
-from transpiler.ir import Graph, Op, Size
+from transpiler.analysis.workspace import (peak_if_renamed, points_with_workspaces,
+                                           unknown_workspaces)
+from transpiler.ir import RELEASE, Graph, Op, Size
 from transpiler.runtime import COLLECTING
 
 ROWS = 48
@@ -217,3 +218,20 @@ def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
     found = points_with_workspaces(draft.graph, timeline)
     live = [point.bytes for point in timeline.points]
     assert [point.bytes - before for point, before in zip(found, live)] == [0, 0, 8192, 8192, 8192]
+
+
+def test_what_needs_no_copy_keeps_its_buffer_to_the_end_of_the_first_run() -> None:
+    """It is one allocation that is kept, whatever works in place in it, also where the program releases it. What such kernels
+    exchange with each other is not."""
+    draft = Draft()
+    draft.values('a b c d e f')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b', converts=True)
+    draft.op('op', 'b', 'c', converts=True, in_place=((0, 0),))
+    draft.op(RELEASE, '', 'a', side_effect=True)
+    draft.op('op', 'c', 'd', converts=True)
+    draft.op('op', 'd', 'e')
+    draft.op('op', 'e', 'f')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    kept = ('a', 'd')  # b and c are nobody else's
+    assert peak_if_renamed(draft.graph, timeline) - timeline.peak_bytes == 4096 * len(kept)

@@ -36,6 +36,13 @@ def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
             (point.bytes for point in points_with_workspaces(graph, timeline)), default=0))
 
 
+def peak_if_renamed(graph: Graph, timeline: Timeline) -> int:
+    """The same if what kernels with layouts of their own exchange with others is in the right layout as it is: the runtime makes
+    no copy, but gives the buffer another name, which the first run keeps to its end."""
+    points = _with_workspaces(graph, timeline, timeline.points, _kept_renamed(graph, timeline))
+    return max((point.bytes for point in points), default=0)
+
+
 def unknown_workspaces(graph: Graph) -> List[str]:
     """Kinds of ops of which nobody knows what their kernels allocate for themselves: no figure has it."""
     return sorted({op.kind for op in graph.walk() if op.workspace is None})
@@ -102,6 +109,22 @@ def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -
     for at, size in _held_by_layout(graph):
         made[at] += timeline.evaluate(size)
     return list(itertools.accumulate(made))
+
+
+def _kept_renamed(graph: Graph, timeline: Timeline) -> List[int]:
+    """By position of the main region: bytes of buffers that kernels with layouts of their own and others have touched, and that
+    nothing else holds any more."""
+    own: Set[int] = set()
+    others: Set[int] = set()
+    for op in graph.region_ops(0):
+        if op.kind not in MEMORY_KINDS:
+            storages = (graph.values[v].storage for v in op.reads() + op.writes())
+            (own if op.facts.converts else others).update(storages)
+    both, ended = own & others, [0] * (len(graph.regions[0].ops) + 1)
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        if not both.isdisjoint(lifetime.storages):
+            ended[lifetime.last + 1] += timeline.evaluate(lifetime.size)
+    return list(itertools.accumulate(ended))
 
 
 def _held_by_layout(graph: Graph) -> Iterator[Tuple[int, Size]]:

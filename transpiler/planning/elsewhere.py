@@ -1,6 +1,6 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what the data decides
-is less than it can be, where no copies in other layouts are kept, where branches are not taken (at some other sizes, too), and in
-the first run of a runtime that retains."""
+is less than it can be, where no copies in other layouts are made, or the same buffers kept for them, where branches are not taken
+(at some other sizes, too), and in the first run of a runtime that retains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.analysis.workspace import peak_if_renamed, peak_with_workspaces
 from transpiler.ir import Graph
 from transpiler.runtime import Runtime
 
@@ -17,11 +17,13 @@ _Sizes = Tuple[Tuple[str, int], ...]
 
 
 class _Change(NamedTuple):
-    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out."""
+    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out.
+    `peak`: how to find that of a run."""
 
     made: Callable[[Graph], Graph]
     sizes: List[Mapping[str, int]]
     runs_less: bool = False
+    peak: Callable[[Graph, Timeline], int] = peak_with_workspaces
 
 
 class Elsewhere:
@@ -77,6 +79,7 @@ def _changes(original: Graph, dims: Mapping[str, int]) -> List[_Change]:
         found.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
         found.append(_Change(Graph.without_conversions, sizes))
+        found.append(_Change(lambda graph: graph, sizes, peak=peak_if_renamed))
     ways = other_ways(original)
     return found + [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
 
@@ -89,4 +92,4 @@ def _peaks(change: _Change, graph: Graph, runtime: Runtime, dims: Mapping[str, i
            sizes: List[Mapping[str, int]]) -> Iterator[int]:
     changed = change.made(graph)
     timeline = Timeline(changed, runtime, dims)
-    return (peak_with_workspaces(changed, timeline.at(each)) for each in sizes)
+    return (change.peak(changed, timeline.at(each)) for each in sizes)
