@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, Sequence, Tuple
 
@@ -125,3 +126,15 @@ def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_pro
     judge = trial._Judge(SimpleNamespace(case=None), None, trial.Run({}, 0, 40, 40), None, True,
                          False, False, 0)
     assert judge._is_above(which, 0, None, [{which: 99}]) is above
+
+
+@pytest.mark.parametrize('untouched, kinds', [('', ['CRASH', 'PEAK-later']),
+                                              ('ended with status 11', ['PEAK-later'])])
+def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does_not(
+        untouched: str, kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = trial.Run({}, 0, 40, 40), trial.Run({}, 0, 40, 90)
+    monkeypatch.setattr(trial, '_run', lambda *_: Ended(asdict(before), untouched))
+    monkeypatch.setattr(trial, 'in_child',
+                        lambda *_: Ended(None, 'RuntimeError: optimized: ended with status 11'))
+    judge = trial._Judge(SimpleNamespace(case=None), None, before, None, True, False, False, 99)
+    assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds

@@ -154,6 +154,7 @@ class _Judge:
     same: bool  # byte for byte
     traded: bool  # for the budget: see Verdict
     sure: int  # bytes above resting
+    ended: List[str] = field(default_factory=list)  # how other tries of the optimized one failed
 
     def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
         """What is wrong with the optimized run: the kind of failure, and the figures."""
@@ -164,7 +165,13 @@ class _Judge:
             found.append(('BYTES', f'{len(unequal)} differ, first {unequal[0]}'))
         if self.same == self.changed:
             found.append(('REPORT', f'changed is {self.changed}, the bytes say {not self.same}'))
-        return found if values_alone else found + self._peaks(after)
+        return found if values_alone else found + self._peaks(after) + self._crashes()
+
+    def _crashes(self) -> List[Tuple[str, str]]:
+        """What no first try came to."""
+        return [('CRASH', f'at another try: {failure}')
+                for failure in sorted(set(self.ended))
+                if not _fails_at_times(self.plain.case, self.mode, failure)]
 
     def _peaks(self, after: Run) -> List[Tuple[str, str]]:
         before, found = self.before, []
@@ -224,8 +231,10 @@ class _Judge:
             highest = max(highest, 0 if untouched.failure else untouched.value[which])
             if lowest > highest + slack:
                 optimized = in_child(function, _SECONDS)
-                lowest = min(lowest,
-                             _NEVER_RUN if optimized.failure else optimized.value['run'][which])
+                if optimized.failure:
+                    self.ended.append(optimized.failure)
+                else:
+                    lowest = min(lowest, optimized.value['run'][which])
             if lowest <= highest + slack:
                 return False
         return True
