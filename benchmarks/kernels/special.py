@@ -8,10 +8,11 @@ nor pads needs none. Channels that come last are moved to the front, and back.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Dict, Iterator, Mapping, NamedTuple, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from transpiler.backends.paddle2.workspaces import Case
 
+_MOST_DIMS = 4
 _COLUMNS = 'Filter.item*Filter[1:]*'
 _TURNED = 'Filter.item*Output@GRAD[1]*Filter[2:]*Input[2:]'
 
@@ -149,6 +150,23 @@ def _summed_as_another_type() -> Dict[str, Tuple[Case, ...]]:
     }
 
 
+def _placed() -> Dict[str, Tuple[Case, ...]]:
+    """Where fewer dims are indexed than there are, each place is written out in full: a number for each dim. What is put there is
+    spread over the places, unless it is one number."""
+    found: Dict[str, List[Case]] = {'index_put': [], 'index_put_grad': []}
+    for dims in range(1, _MOST_DIMS + 1):
+        for indexed in range(1, dims + 1):
+            places = f'^#indices*x[{indexed}:]' if indexed < dims else '^#indices'
+            numbers = [f'{8 * dims}*{places}', *(f'8*x[{dim}]' for dim in range(indexed, dims))]
+            own = ' + '.join(numbers) if indexed < dims else '0'
+            # All indices are of one size, so that none is spread over those of another.
+            when = ('not indices of BOOL', f'x dims {dims}', f'{indexed}*^#indices = #indices')
+            spread = f'{own} + value.item*{places}'
+            found['index_put'] += [Case((*when, '#value = 1'), own), Case(when, spread)]
+            found['index_put_grad'].append(Case(when, spread, True))
+    return {kind: tuple(cases) for kind, cases in found.items()}
+
+
 def _bounds() -> Dict[str, Tuple[Case, ...]]:
     """What depends on values of attributes or of tensors, and what takes the search long."""
     return {
@@ -169,5 +187,6 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_laid_out(),
     **_recurrent(),
     **_summed_as_another_type(),
+    **_placed(),
     **_bounds()
 })

@@ -150,6 +150,14 @@ def _picking() -> Dict[str, Recipe]:
             lambda d: paddle.index_put(d.x(d.v, d.m), (d.ids(d.v, d.p), d.ids(d.m, d.p)), d.x(d.p)),
         'index_put_add':
             lambda d: paddle.index_put(d.x(d.v, d.m), (d.ids(d.v, d.p),), d.x(d.p, d.m), True),
+        'index_put_rows':
+            lambda d: paddle.index_put(d.x(d.v, d.m), (d.ids(d.v, d.p),), d.x(d.p, d.m)),
+        'index_put_one':
+            lambda d: paddle.index_put(d.x(d.v, d.m), (d.ids(d.v, d.p),), d.x(1)),
+        'index_put_all':
+            lambda d: paddle.index_put(d.x(d.v, d.m), (d.ids(d.v, d.p), d.ids(d.m, d.p)), d.x(1)),
+        'index_put_deep':
+            lambda d: paddle.index_put(d.x(d.v, d.n, d.m), (d.ids(d.v, d.p),), d.x(d.n, d.m)),
         'take_along_axis':
             lambda d: paddle.take_along_axis(d.x(d.n, d.v), d.ids(d.v, d.n, d.p), 1),
         'put_along_axis':
