@@ -167,6 +167,12 @@ def _placed() -> Dict[str, Tuple[Case, ...]]:
     return {kind: tuple(cases) for kind, cases in found.items()}
 
 
+def _unique() -> Dict[str, Tuple[Case, ...]]:
+    """Along a dim, whichever it is, that is brought to the front, and the result back."""
+    cases = (Case(('@axis = []',), '0'), Case((), '2*X + Out'))
+    return {'unique': cases, 'unique_consecutive': cases}
+
+
 def _bounds() -> Dict[str, Tuple[Case, ...]]:
     """What depends on values of attributes or of tensors, and what takes the search long."""
     return {
@@ -188,5 +194,6 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_recurrent(),
     **_summed_as_another_type(),
     **_placed(),
+    **_unique(),
     **_bounds()
 })

@@ -121,10 +121,14 @@ def _others() -> Dict[str, Recipe]:
             lambda d: paddle.unique(d.ids(30, d.v), True, True, True),
         'unique_axis':
             lambda d: paddle.unique(d.ids(3, d.v, d.t), axis=0),
+        'unique_middle':
+            lambda d: paddle.unique(d.ids(3, d.v, d.t, d.p), axis=1),
         'unique_consecutive':
             lambda d: paddle.unique_consecutive(d.ids(3, d.v)),
         'unique_consecutive_axis':
             lambda d: paddle.unique_consecutive(d.ids(3, d.v, d.t), axis=0),
+        'unique_consecutive_last':
+            lambda d: paddle.unique_consecutive(d.ids(3, d.v, d.t), axis=1),
         'searchsorted':
             lambda d: paddle.searchsorted(paddle.sort(d.x(d.v, grad=False)),
                                           d.x(d.n, d.m, grad=False)),

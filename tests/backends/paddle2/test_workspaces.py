@@ -21,9 +21,10 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'shapes.matmul_weight', 'shapes.gather', 'training.lamb', 'training.adam_sparse',
           'training.lstm_3', 'training.lstm_lengths', 'training.lstm_wide', 'training.gru_both', 'training.rnn_2',
           'plain.finite', 'training.clip_norm_sparse_twice', 'reductions.sum_widened', 'reductions.sum_bool_widened',
-           'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu', 'shapes.index_put',
+          'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu', 'shapes.index_put',
           'shapes.index_put_add', 'shapes.index_put_rows', 'shapes.index_put_one', 'shapes.index_put_all',
-          'shapes.index_put_deep')  # yapf: disable
+          'shapes.index_put_deep', 'reductions.unique', 'reductions.unique_axis', 'reductions.unique_middle',
+          'reductions.unique_consecutive_axis', 'reductions.unique_consecutive_last')  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Observation]:
