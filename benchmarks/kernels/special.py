@@ -173,6 +173,32 @@ def _unique() -> Dict[str, Tuple[Case, ...]]:
     return {'unique': cases, 'unique_consecutive': cases}
 
 
+def _along_dims() -> Dict[str, Tuple[Case, ...]]:
+    """By the dim that an attribute names. A number for each row of a result that repeats rows; a diagonal, which is as long as the
+    shorter of its dims, before it is summed up."""
+    dims = range(-_MOST_DIMS, _MOST_DIMS)
+    found = {
+        'trace':
+            tuple(
+                Case((f'@axis1 = {dim}',), f'Input.item*#Out*Input[{dim}]', True) for dim in dims)
+    }
+    for kind, result in (('repeat_interleave', 'Out'), ('repeat_interleave_grad', 'Out@GRAD')):
+        given = tuple(
+            Case(('has RepeatsTensor', f'@dim = {dim}'), f'8*{result}[{dim}]') for dim in dims)
+        found[kind] = given + tuple(
+            Case(('not has RepeatsTensor', f'@dim = {dim}'), f'4*{result}[{dim}]') for dim in dims)
+    return found
+
+
+def _spectra() -> Dict[str, Tuple[Case, ...]]:
+    """Of both sides, one is computed apart, and the other from it: half of the last dim that is turned, and one more."""
+    one_sided = ('@onesided = true',)
+    return {
+        'fft_r2c': (Case(one_sided, '0'), Case((), 'Out', True)),
+        'fft_r2c_grad': (Case(one_sided, '4*X'), Case((), '2*X'))
+    }
+
+
 def _bounds() -> Dict[str, Tuple[Case, ...]]:
     """What depends on values of attributes or of tensors, and what takes the search long."""
     return {
@@ -195,5 +221,7 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_summed_as_another_type(),
     **_placed(),
     **_unique(),
+    **_along_dims(),
+    **_spectra(),
     **_bounds()
 })

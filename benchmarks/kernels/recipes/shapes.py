@@ -64,6 +64,12 @@ def _moving() -> Dict[str, Recipe]:
             lambda d: paddle.repeat_interleave(d.x(d.n, d.m), d.k, 0),
         'repeat_tensor':
             lambda d: paddle.repeat_interleave(d.x(d.n, d.m), d.given(np.arange(1, d.m + 1)), 1),
+        'repeat_interleave_middle':
+            lambda d: paddle.repeat_interleave(d.x(d.n, d.m, d.h), d.k, 1),
+        'repeat_interleave_given_first':
+            lambda d: paddle.repeat_interleave(d.x(d.m, d.n), d.given(np.arange(1, d.m + 1)), 0),
+        'trace_first':
+            lambda d: paddle.trace(d.x(d.h, d.h, d.m), axis1=0, axis2=1),
         'roll':
             lambda d: paddle.roll(d.x(d.n, d.m), 3, 1),
         'pad':
@@ -384,6 +390,10 @@ def _linear() -> Dict[str, Recipe]:
             lambda d: paddle.cdist(d.x(d.n, d.m), d.x(d.c, d.m)),
         'fft':
             lambda d: paddle.fft.rfft(d.x(d.n, d.m)),
+        'fft_both':
+            lambda d: paddle.fft.fft(d.x(d.n, d.m)),
+        'fft_both_middle':
+            lambda d: paddle.fft.fft(d.x(d.n, d.m, d.h), axis=1),
         'irfft':
             lambda d: paddle.fft.irfft(paddle.complex(d.x(d.n, d.m), d.x(d.n, d.m))),
         'fft2':

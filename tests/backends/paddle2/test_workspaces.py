@@ -24,7 +24,9 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu', 'shapes.index_put',
           'shapes.index_put_add', 'shapes.index_put_rows', 'shapes.index_put_one', 'shapes.index_put_all',
           'shapes.index_put_deep', 'reductions.unique', 'reductions.unique_axis', 'reductions.unique_middle',
-          'reductions.unique_consecutive_axis', 'reductions.unique_consecutive_last')  # yapf: disable
+          'reductions.unique_consecutive_axis', 'reductions.unique_consecutive_last',
+          'shapes.repeat_interleave_middle', 'shapes.repeat_interleave_given_first', 'shapes.trace_first',
+          'shapes.fft', 'shapes.fft_both', 'shapes.fft_both_middle')  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Observation]:
