@@ -124,7 +124,9 @@ class _Kernels:
                                                       'assign_value') and not maker.num_operands():
             return maker.clone(pir.IrMapping(), bindings.CloneOptions(*_ALONE)).result(0)
         shape = [size.evaluate(dims) for size in self._graph.values[value].shape]
-        return _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
+        made = _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
+        made.persistable = True  # or what the kernel looks at only for its shape is gone before it, in some runs
+        return made
 
 
 def _taken(program: Any) -> int:
