@@ -58,7 +58,8 @@ def test_what_kernels_take_for_themselves_is_found_by_running_them() -> None:
     for taken in (quiet, *loud):
         assert taken['conv3d'] >= 4 * 3 * 3**3 * 4**3
         assert taken['add_grad'] >= 4 * 64 * 32
-    for kind, taken in quiet.items():  # what others free meanwhile makes a reading higher, not all of them
+    for kind, taken in quiet.items(
+    ):  # what others free meanwhile makes a reading higher, not all of them
         assert min(each[kind] for each in loud) <= taken
 
 
