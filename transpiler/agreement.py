@@ -85,9 +85,15 @@ def agreed(request: Request,
     return shared, replace(options, **first['options'])
 
 
-def stopped(error: Exception, others: Round) -> None:
-    """Tells the other workers not to wait for this one."""
-    others.leave(json.dumps({_FAILED: str(error)}))
+def stopped(error: Exception, others: Round, stays: bool = False) -> None:
+    """Tells the other workers not to wait for this one. If it `stays`, not before all have heard all: the store ends with worker 0, which takes
+    who has left for one that has heard."""
+    said = json.dumps({_FAILED: str(error)})
+    if stays:
+        others.tell(said)
+        others.heard()
+    else:
+        others.leave(said)
 
 
 @contextlib.contextmanager
@@ -105,9 +111,7 @@ def telling(others: Union[None, Round, Rounds], stays: bool = False) -> Iterator
     except Exception as error:
         current = others.current if isinstance(others, Rounds) else others
         if current is not None:
-            stopped(error, current)
-            if stays:
-                current.heard()
+            stopped(error, current, stays)
         raise
 
 
