@@ -173,8 +173,9 @@ def _tried(backend: Any, program: Any, trial: Optional[arguments.Trial], options
 
 def _kept(report: MemoryReport, heap: Optional[str]) -> Optional[Kept]:
     """How the heap is kept for the program; None if it is not."""
-    return Kept(max(report.needed_bytes, report.peak_bytes_after), heap
-                == 'small') if heap else None
+    if heap is None:
+        return None
+    return Kept(max(report.needed_bytes, report.peak_bytes_after), small=heap == 'small')
 
 
 def _keep_heap(backend: Any, program: Any, report: MemoryReport,

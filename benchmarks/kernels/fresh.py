@@ -7,17 +7,16 @@ it is. `--check` compares with the table that is kept, and exits with 1 where th
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 
 import numpy as np
-import paddle
 from paddle.base import core
 
 from benchmarks.kernels.alone import Bench
 from benchmarks.kernels.observing import ready
-from benchmarks.kernels.recipes import Recipe, all_recipes
+from benchmarks.kernels.recipes import Recipe
+from benchmarks.kernels.slots import found_in, write_or_check
 from transpiler.backends.paddle2.registry import FRESH
 
 _SEED = 7
@@ -26,12 +25,8 @@ _SEED = 7
 def find(recipes: Mapping[str, Recipe]) -> Dict[str, List[str]]:
     """Slots by kind of operator, of those that the programs of `recipes` run."""
     found: Dict[str, set] = {}
-    for name, recipe in recipes.items():
-        try:
-            for kind, slots in _of_program(recipe):
-                found.setdefault(kind, set()).update(slots)
-        except Exception as error:  # Paddle's own have no common type; some kernels have no gradient on a CPU
-            print(f'{name}: {type(error).__name__}', file=sys.stderr)
+    for kind, slots in found_in(recipes, _of_program):
+        found.setdefault(kind, set()).update(slots)
     return {kind: sorted(slots) for kind, slots in sorted(found.items())}
 
 
@@ -81,18 +76,5 @@ def _fill(bench: Bench, name: str) -> np.ndarray:
     return was
 
 
-def main(arguments: List[str]) -> int:
-    """See above. Returns the exit code."""
-    paddle.enable_static()
-    made = find(all_recipes())
-    if arguments == ['--check']:
-        kept = json.loads(FRESH.read_text(encoding='utf-8'))
-        print('as kept' if made == kept else f'kept: {kept}\nfound: {made}')
-        return int(made != kept)
-    FRESH.write_text(json.dumps(made, indent=1) + '\n', encoding='utf-8')
-    print(f'{len(made)} kinds')
-    return 0
-
-
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(find, FRESH, sys.argv[1:]))

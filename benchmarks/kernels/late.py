@@ -8,15 +8,13 @@ whole takes half a minute of a core.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, Container, Dict, Iterator, Mapping, Tuple
 
-import paddle
-
 from benchmarks.kernels.alone import Bench
 from benchmarks.kernels.observing import ready
-from benchmarks.kernels.recipes import Recipe, all_recipes
+from benchmarks.kernels.recipes import Recipe
+from benchmarks.kernels.slots import found_in, write_or_check
 from transpiler.backends.paddle2.registry import LATE
 
 Found = Dict[str, Dict[str, bool]]
@@ -26,13 +24,9 @@ def find(recipes: Mapping[str, Recipe]) -> Found:
     """Slots by kind of operator, of those that the programs of `recipes` run; with each, whether it is late where the kernel needs no
     memory of its own, too."""
     found: Found = {}
-    for name, recipe in recipes.items():
-        try:
-            for kind, slot, own in _of_program(recipe):
-                slots = found.setdefault(kind, {})
-                slots[slot] = slots.get(slot, False) or not own
-        except Exception as error:  # Paddle's own have no common type; some kernels have no gradient on a CPU
-            print(f'{name}: {type(error).__name__}', file=sys.stderr)
+    for kind, slot, own in found_in(recipes, _of_program):
+        slots = found.setdefault(kind, {})
+        slots[slot] = slots.get(slot, False) or not own
     return {kind: dict(sorted(slots.items())) for kind, slots in sorted(found.items())}
 
 
@@ -63,18 +57,5 @@ def _own(bench: Bench, block: Any, op: Any, kept: Container[str]) -> int:
     return bench.run_op(block, op).own
 
 
-def main(arguments: list) -> int:
-    """See above. Returns the exit code."""
-    paddle.enable_static()
-    made = find(all_recipes())
-    if arguments == ['--check']:
-        kept = json.loads(LATE.read_text(encoding='utf-8'))
-        print('as kept' if made == kept else f'kept: {kept}\nfound: {made}')
-        return int(made != kept)
-    LATE.write_text(json.dumps(made, indent=1) + '\n', encoding='utf-8')
-    print(f'{len(made)} kinds')
-    return 0
-
-
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(find, LATE, sys.argv[1:]))

@@ -35,13 +35,15 @@ def measure(imported: ImportedProgram) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    drawn, flags = paddle.get_rng_state('cpu'), paddle.get_flags(list(_FLAGS))
+    # `paddle.get_rng_state` of one device fails in 3.0.
+    generator, flags = core.default_cpu_generator(), paddle.get_flags(list(_FLAGS))
+    drawn = generator.get_state()
     paddle.set_flags(_FLAGS)
     try:
         yield
     finally:
         paddle.set_flags(flags)
-        paddle.set_rng_state(drawn, 'cpu')
+        generator.set_state(drawn)
 
 
 class _Kernels:
