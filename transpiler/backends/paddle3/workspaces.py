@@ -138,7 +138,9 @@ def _taken(program: Any) -> int:
         # Paddle's `Executor` keeps this, with the thread that frees, until Python looks for cycles: what that has not freed yet would be
         # taken for what was there before the next run. Gone, it has freed all.
         plan = core.Plan([core.Job('default')], {'default': program})
-        runner = core.StandaloneExecutor(core.CPUPlace(), plan, scope)
+        place = core.Place()  # 3.0 takes no other
+        place.set_place(core.CPUPlace())
+        runner = core.StandaloneExecutor(place, plan, scope)
         core.host_memory_stat_reset_peak_value('Allocated', 0)
         runner.run([], False)
         del runner, plan
