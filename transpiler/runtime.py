@@ -16,6 +16,7 @@ class Can(enum.Enum):
     SHARE = 'hand a buffer to another name'
     NO_COPY = "leave out a loop's copy of an input"
     CLEAN_START = 'empty what an earlier run has left'
+    SEPARATE = 'make one of the results of an op that makes several'
     SEGMENT = 'run a stretch of the main region, in its order, as a region of its own'
 
 

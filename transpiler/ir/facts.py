@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import FrozenSet, NamedTuple, Optional, Tuple
 
 
@@ -74,6 +74,8 @@ class OpFacts:
     whose names have to be without memory: what is there already the op takes for its own, half done. `late` are results
     for which it asks when it is through with memory of its own, and `elsewhere` those that it makes in other memory, which
     it then hands over: what their names have had is there besides until then, with `late` only where it needs memory of its own.
+    `separate` are results that it can make one by one, to the bit, each with the operands that it then needs for their shape alone;
+    a runtime keeps these for it all the same, unless the program lets go of them.
     """
 
     known: bool = True
@@ -91,6 +93,7 @@ class OpFacts:
     fresh: FrozenSet[int] = frozenset()  # results that it goes on with, as they are
     late: FrozenSet[int] = frozenset()
     elsewhere: FrozenSet[int] = frozenset()
+    separate: Tuple[Tuple[int, FrozenSet[int]], ...] = ()
     updates: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
@@ -112,6 +115,17 @@ class OpFacts:
     def ordered(self) -> bool:
         """Whether it must keep its place among the other ordered ops."""
         return self.random or self.side_effect or self.collective or self.stops
+
+    def alone(self, result: int, held: FrozenSet[int] = frozenset()) -> OpFacts:
+        """Of the op that makes this one of its `separate` results and no other. Operands that are `held` are there for it, as if it
+        read them."""
+        unread = dict(self.separate)[result] - held
+        return replace(self, shape_only=self.shape_only | unread, separate=((result, unread),))
+
+    @property
+    def unread_alone(self) -> FrozenSet[int]:
+        """Operands that it names for their shape alone as it makes one result of several."""
+        return self.separate[0][1] if len(self.separate) == 1 else frozenset()
 
     @property
     def stops(self) -> bool:

@@ -162,6 +162,14 @@ def _each_once(values: Iterable[int]) -> Tuple[int, ...]:
     return tuple(dict.fromkeys([v for v in values if v >= 0]))
 
 
+def leaves_out(source: Op, op: Op) -> bool:
+    """Whether `op` makes some of the results of `source`, and all of those can be made one by one."""
+    separate = dict(source.facts.separate)
+    wanted = {i for i, v in enumerate(source.results) if v >= 0}
+    made = {i for i, v in enumerate(op.results) if v >= 0}
+    return op.kind == source.kind and bool(made) and made < wanted <= separate.keys()
+
+
 # What is known to be so: for each of some values, whether it is true.
 When = FrozenSet[Tuple[int, bool]]
 

@@ -16,7 +16,7 @@ from transpiler.planning.freeing import computed_again
 from transpiler.planning.fitting import Fitter, different
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SUMS, Sequences
+from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SPLIT, SUMS, Sequences
 from transpiler.planning.work import Work
 from transpiler.runtime import Runtime
 
@@ -120,7 +120,7 @@ def _chosen(runner: Runner, options: PlanOptions, sequences: Sequences) -> Plan:
 
 def _without_sums(runner: Runner, best: Plan) -> Plan:
     """`best` with sums where they were, or as they were, if that needs no more."""
-    for sums in (ROW_SUMS, SUMS):
+    for sums in (SPLIT, ROW_SUMS, SUMS):
         if sums in best.steps:
             candidate = runner.run([step for step in best.steps if step != sums])
             if candidate.after.peak_bytes <= best.after.peak_bytes:

@@ -15,10 +15,11 @@ from transpiler.analysis.interference import Interference
 from transpiler.analysis.segments import Segments, UpkeepOf, in_segments, outside, segments_of, upkeep
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
-from transpiler.ir import FORGET, RELEASE, Graph
+from transpiler.ir import FORGET, RELEASE, Graph, Op
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+from transpiler.passes.releases.unread import named_unread
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.runtime import Can, Runtime
 
@@ -148,12 +149,17 @@ def _ways(graph: Graph, options: PlanOptions, context: PassContext) -> Iterator[
 
 
 def _without_local_releases(graph: Graph, segments: Segments) -> Graph:
-    """Without the RELEASE ops of what is freed at once anyway."""
-    known, done = outside(graph, segments), graph.copy()
+    """Without the RELEASE ops of what is freed at once anyway: what no op names any more."""
+    known, named, done = outside(graph, segments), named_unread(graph), graph.copy()
+
+    def is_needed(at: int, release: Op) -> bool:
+        storages = (graph.values[v].storage for v in release.writes())
+        return any(s in known or named.get(s, -1) > at for s in storages)
+
     done.regions[0].ops = [
-        op for op in graph.regions[0].ops
-        if graph.ops[op].kind != RELEASE or not known.isdisjoint(graph.values[v].storage
-                                                                 for v in graph.ops[op].writes())
+        op.id
+        for at, op in enumerate(graph.region_ops(0))
+        if op.kind != RELEASE or is_needed(at, op)
     ]
     return done
 

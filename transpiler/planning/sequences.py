@@ -21,6 +21,7 @@ from transpiler.passes.releases.at_once import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.row_sums import sum_by_rows
 from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
+from transpiler.passes.split_products import let_go_of_unread, split_products
 from transpiler.passes.sums import sum_early
 from transpiler.runtime import Can
 
@@ -57,10 +58,13 @@ SURE = NamedPass('sure release', release_surely, _needs(Can.RELEASE, Can.SHARE))
 FRESH = NamedPass('fresh start', forget_earlier_runs, _needs(Can.CLEAN_START))
 SUMS = NamedPass('sums early', sum_early, _needs(Can.PIN))
 ROW_SUMS = NamedPass('sums by rows', sum_by_rows, _needs(Can.PIN))
+SPLIT = NamedPass('gradients one by one', split_products,
+                  _needs(Can.PIN, Can.RELEASE, Can.SHARE, Can.SEPARATE))
+LET_GO = NamedPass('release of what is unread', let_go_of_unread, _needs(Can.RELEASE, Can.SHARE))
 HAND_OUT = NamedPass('gradients moved out of branches', hand_out_of_branches, _needs(Can.SHARE))
 UNKEPT = NamedPass('kept for nobody', drop_unread_keeps)
 # What always helps, if it does anything.
-FIRST = (UNKEPT, HAND_OUT, SUMS, ROW_SUMS)
+FIRST = (UNKEPT, HAND_OUT, SUMS, ROW_SUMS, SPLIT)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_LESS, UNREAD, ARRAYS)
 FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})

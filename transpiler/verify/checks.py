@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Mapping, Set
 
 from transpiler.errors import VerificationError
-from transpiler.ir import MEMORY_KINDS, Graph, Op
+from transpiler.ir import MEMORY_KINDS, Graph, Op, leaves_out
 from transpiler.verify.claims import is_part
 from transpiler.verify.definitions import Observations, describe, released, same_shapes
 from transpiler.verify.execution import Run
@@ -23,6 +23,7 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
                                                             len(source.results)):
             raise VerificationError(
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
+        _check_left_out(source, op)
         _check_overlaps(old, source, new, op)
     _check_region_pairs(old, new)
     _check_parts(old, new, origins)
@@ -36,6 +37,13 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     if ordered_before != ordered_after:
         raise VerificationError(
             'a random, communicating or otherwise ordered operator was moved or repeated')
+
+
+def _check_left_out(source: Op, op: Op) -> None:
+    """All that is made is made, but where the results can be made one by one."""
+    same = all((had < 0) == (has < 0) for had, has in zip(source.results, op.results))
+    if not (same or leaves_out(source, op)):
+        raise VerificationError(f'{op.kind} (op {op.id}) would not make all results')
 
 
 def _check_parts(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:

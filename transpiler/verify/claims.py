@@ -11,7 +11,7 @@ from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.leftovers import left_by_earlier_runs
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloaded, reloads
-from transpiler.ir import MOVE, RELEASE, Graph, Op
+from transpiler.ir import MOVE, RELEASE, Graph, Op, leaves_out
 from transpiler.verify.definitions import Definition, Observations
 from transpiler.verify.row_sums import is_row_sum, rows_of_sum
 
@@ -30,6 +30,7 @@ class Claims:
         parts: terms of the whole sum, by op that adds one of them.
         row_sums: rows of the whole sum, by op that adds to some of them.
         replays: by what makes it again, what it is.
+        unread: by op that leaves out some results of the one it stands for, operands of which it needs the shape alone.
     """
 
     known: Optional[FrozenSet[str]]
@@ -41,22 +42,24 @@ class Claims:
     parts: Mapping[int, int]
     row_sums: Mapping[int, int]
     replays: Mapping[Definition, Definition]
+    unread: Mapping[int, FrozenSet[int]]
 
 
 def claims_of_old(graph: Graph) -> Claims:
     """Nothing was added to it."""
-    return _claims(graph, None, {op.id: op.id for op in graph.ops}, {}, {}, {})
+    return _claims(graph, None, {op.id: op.id for op in graph.ops}, {}, {}, {}, {})
 
 
 def claims_of_new(old: Graph, new: Graph, origins: Mapping[int, int], seen: Observations) -> Claims:
     """Of the rewritten program; `seen` is what reads of the old one see."""
     return _claims(new, frozenset(v.name for v in old.values), origins, _parts(old, new, origins),
-                   _row_sums(old, new, origins), _replays(old, seen))
+                   _row_sums(old, new, origins), _replays(old, seen), _unread(old, new, origins))
 
 
 def _claims(graph: Graph, known: Optional[FrozenSet[str]], origins: Mapping[int, int],
             parts: Mapping[int, int], row_sums: Mapping[int, int],
-            replays: Mapping[Definition, Definition]) -> Claims:
+            replays: Mapping[Definition, Definition], unread: Mapping[int,
+                                                                      FrozenSet[int]]) -> Claims:
     idle: Set[int] = {
         op for region in graph.regions for array in handed_on_arrays(graph, region)
         for op in array.emptied
@@ -64,7 +67,7 @@ def _claims(graph: Graph, known: Optional[FrozenSet[str]], origins: Mapping[int,
     return Claims(known, _counters(graph), frozenset(idle),
                   {} if known is None else _ways_out(graph, known), _reloads(graph, origins),
                   frozenset(v for left in left_by_earlier_runs(graph).values() for v in left),
-                  parts, row_sums, replays)
+                  parts, row_sums, replays, unread)
 
 
 def _counters(graph: Graph) -> Dict[int, List[Counter]]:
@@ -131,6 +134,16 @@ def _row_sums(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, i
     """Rows of the sum of `old`, by op of `new` that does one step of it."""
     pairs = ((op, old.ops[origins[op.id]]) for op in new.ops if op.id in origins)
     return {op.id: rows_of_sum(old, source) for op, source in pairs if is_row_sum(source, op)}
+
+
+def _unread(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, FrozenSet[int]]:
+    pairs = ((op, old.ops[origins[op.id]]) for op in new.ops if op.id in origins)
+    return {
+        op.id:
+            frozenset.intersection(*(dict(source.facts.separate)[i]
+                                     for i, v in enumerate(op.results)
+                                     if v >= 0)) for op, source in pairs if leaves_out(source, op)
+    }
 
 
 def is_part(source: Op, op: Op) -> bool:

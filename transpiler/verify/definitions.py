@@ -15,6 +15,11 @@ def released(definition: Definition) -> Definition:
     return definition if definition[0] in ('released', 'bare') else ('released', *definition)
 
 
+def with_shape(definition: Definition) -> Definition:
+    """What the memory held whose data is gone, and whose shape is not."""
+    return definition[1:] if definition[0] == 'released' else definition
+
+
 def same_shapes(old: Graph, definitions: FrozenSet[Definition]) -> bool:
     """Whether a reader of the shape alone can't tell these definitions apart."""
     looks = set()

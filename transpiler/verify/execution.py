@@ -10,7 +10,7 @@ from transpiler.ir import FORGET, KEEP, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAcc
 from transpiler.ir.dtypes import TRUTH
 from transpiler.verify import row_sums
 from transpiler.verify.claims import Claims
-from transpiler.verify.definitions import Cells, Definition, Observations, released
+from transpiler.verify.definitions import Cells, Definition, Observations, released, with_shape
 
 _LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 _ZERO: FrozenSet[Definition] = frozenset({('filled', 0.0)})
@@ -130,9 +130,11 @@ class Run:
             self._add_rows(op, cells)
             return
         scratch, rows = self._scratch_state(op, cells), ()
+        unread = self._claims.unread.get(op.id, ())
         for position, value in enumerate(op.operands):
             if value >= 0 and position not in scratch:
                 held, rows = row_sums.whole(op, self.held(cells, value))
+                held = frozenset(map(with_shape, held)) if position in unread else held
                 self._observe((origin, position), held)
         for region in map(self._graph.regions.__getitem__, op.regions):
             self._nested(region, cells)

@@ -18,6 +18,7 @@ from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
 from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin
+from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
 from transpiler.backends.paddle2.segments import cut
 from transpiler.ir import ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, ROW_NUMBERS, ROWS, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
@@ -275,8 +276,9 @@ class _Emitter:
         for slot in slots:
             for i, old in enumerate(slot.arguments):
                 value = next(values)
-                if value >= 0 and self._names[value] != old:
-                    slot.arguments[i] = self._names[value]
+                name = EMPTY_NAME if value < 0 else self._names[value]
+                if name != old:
+                    slot.arguments[i] = name
 
     def _emit_share(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         """What Paddle's own in-place pass inserts; naming the operand as written orders it before the next op."""

@@ -19,7 +19,7 @@ from transpiler.backends.paddle2.naming import Renamed, rename_lists
 from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, Meaning, Op, ValueKind
+from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, Meaning, Op, ValueKind, leaves_out
 from transpiler.ir.dtypes import ROW_NUMBER
 
 _Block = framework_pb2.BlockDesc
@@ -215,7 +215,10 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
         raise VerificationError(f'{before.type} has other attributes than before')
     pairs = list(zip(old.results, new.results))
     pairs += [] if is_part else zip(old.operands, new.operands)
+    left_out = leaves_out(old, new)
     for had, has in pairs:
+        if has < 0 <= had and left_out:
+            continue
         if (had < 0) != (has < 0):
             raise VerificationError(f'{before.type} has an argument more or less than before')
         if has >= 0 and _looks(program, had) != _looks(again, has):

@@ -23,6 +23,7 @@ from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
 from transpiler.backends.paddle2.shapes import Inferred, infer
+from transpiler.backends.paddle2.separate import makes_separately, spare_released
 from transpiler.backends.paddle2.slices import link_slices
 from transpiler.backends.paddle2.workspaces import workspace_of
 from transpiler.errors import InvalidProgramError
@@ -195,6 +196,7 @@ class _Importer:
         link_slices(self._graph, self._descs)
         link_caches(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
+        spare_released(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
 
     def _import_block(self, index: int, region: Region) -> None:
@@ -249,6 +251,8 @@ class _Importer:
         op.results = self._resolve_all(desc.outputs, index)
         if op.facts.in_place and not works_in_place(self._graph, op):
             op.facts = replace(op.facts, in_place=())
+        if op.facts.separate and not makes_separately(self._graph, op):
+            op.facts = replace(op.facts, separate=())
         if _flag(desc, 'use_mkldnn') or self._is_promoted(op):
             op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)

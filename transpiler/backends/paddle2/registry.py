@@ -27,6 +27,8 @@ from transpiler.ir import OpFacts, Replay
 EMPTY_NAME = '@EMPTY@'
 FRESH = Path(__file__).with_name('fresh_results.json')
 LATE = Path(__file__).with_name('late_results.json')
+SEPARATE = Path(__file__).with_name('separate_results.json')
+_CHANNEL_LAST = ('NHWC', 'NDHWC')  # some kernels copy all operands to another layout first
 # Draw random numbers, yet may have no attribute with `seed` in its name.
 _UNSEEDED_RANDOM = frozenset({
     'bernoulli', 'bernoulli_p', 'binomial', 'dirichlet', 'dropout', 'dropout_nd', 'exponential',
@@ -91,6 +93,8 @@ class OpRegistry:
         if desc.type in _BY_ATTRIBUTES:
             signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
                           _is_elementwise(desc), rows_of(desc))
+        if desc.type in _separate_slots():
+            signature += (_separate(desc),)
         if signature in self._with_attributes:
             signature += (_attribute_bytes(desc),)
         found = self._cache.get(signature)
@@ -135,6 +139,7 @@ class OpRegistry:
             fresh=_fresh_positions(desc),
             late=_late_positions(desc, always=False),
             elsewhere=_late_positions(desc, always=True),
+            separate=_separate(desc),
             updates=_updates(desc),
             adds=_adds(desc),
             fills=_fills(desc),
@@ -207,6 +212,38 @@ def _late_slots() -> Mapping[str, Mapping[str, bool]]:
     """Slots of results by kind of operator, as `python -m benchmarks.kernels.late` found them by running each kernel; with each,
     whether it is late where the kernel needs no memory of its own, too."""
     return MappingProxyType(json.loads(LATE.read_text(encoding='utf-8')))
+
+
+@lru_cache(maxsize=1)
+def _separate_slots() -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """By kind of operator and slot of a result, slots of operands that are not read for it alone, as
+    `python -m benchmarks.kernels.separate` found them by running each kernel."""
+    return MappingProxyType(json.loads(SEPARATE.read_text(encoding='utf-8')))
+
+
+def _separate(desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, FrozenSet[int]], ...]:
+    """Where it is asked for more than one of them. Kernels of devices were not run."""
+    slots = _separate_slots().get(desc.type, {})
+    asked = [s for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
+    if (len(asked) < 2 or any(len(s.arguments) != 1 or s.parameter not in slots for s in asked) or
+            not _runs_on_own_cpu_kernel(desc) or is_channel_last(desc)):
+        return ()
+    first_out = first_positions(desc.outputs)
+    return tuple(
+        (first_out[s.parameter], _positions(desc.inputs, slots[s.parameter])) for s in asked)
+
+
+def is_channel_last(desc: framework_pb2.OpDesc) -> bool:
+    return any(a.s in _CHANNEL_LAST for a in desc.attrs if a.name == 'data_format')
+
+
+def unread_when_released(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
+    """Operands of which it reads the shape alone, if it makes one of its `separate` results and no other."""
+    slots = _separate_slots().get(desc.type, {})
+    asked = [s.parameter for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
+    if len(asked) != 1 or asked[0] not in slots or not _runs_on_own_cpu_kernel(desc):
+        return frozenset()
+    return frozenset() if is_channel_last(desc) else _positions(desc.inputs, slots[asked[0]])
 
 
 def _adds(desc: framework_pb2.OpDesc) -> float:

@@ -14,7 +14,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared, Origins
 from transpiler.errors import VerificationError
-from transpiler.ir import MEMORY_KINDS, Graph, Op, Value
+from transpiler.ir import MEMORY_KINDS, Graph, Op, Value, leaves_out
 from transpiler.ir.text import parse, printed
 from transpiler.runtime import Runtime
 
@@ -129,6 +129,16 @@ def _check_facts(old: Graph, op: Op) -> None:
     """What is said of an operator is what was said of it: the verifier believes it."""
     if op.kind in MEMORY_KINDS:
         return
-    if not 0 <= op.origin < len(old.ops) or op.facts != old.ops[op.origin].facts:
+    if not 0 <= op.origin < len(old.ops) or not _same_facts(old.ops[op.origin], op):
         raise VerificationError(f'{op.kind} (op {op.id}) has other facts than the operator that '
                                 'it stands for')
+
+
+def _same_facts(source: Op, op: Op) -> bool:
+    """One that leaves out results may need less of its operands."""
+    if not leaves_out(source, op):
+        return op.facts == source.facts
+    result, = (i for i, v in enumerate(op.results) if v >= 0)
+    most = source.facts.alone(result)
+    return op.facts.shape_only <= most.shape_only and most == replace(
+        op.facts, shape_only=most.shape_only, separate=most.separate)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from operator import add
-from typing import Dict, FrozenSet, Iterable, List, Sequence
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
@@ -65,7 +65,7 @@ def _of_others(graph: Graph, timeline: Timeline) -> List[int]:
     there = [0] * (len(graph.regions[0].ops) + 1)  # what is more than at the position before
     for lifetime in timeline.lifetimes.by_region[0].values():
         there[lifetime.first] += timeline.evaluate(lifetime.size)
-        if _ends_with_release(graph, lifetime):
+        if ends_with_release(graph, lifetime):
             there[lifetime.last + 1] -= timeline.evaluate(lifetime.size)
     every = sum(timeline.evaluate(l.size) for l in timeline.lifetimes.by_region[0].values())
     return [every - live for live in accumulate(there[:-1])]
@@ -76,19 +76,19 @@ def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = fro
     left = sum(
         timeline.evaluate(l.size)
         for l in timeline.lifetimes.by_region[0].values()
-        if not released.issuperset(l.storages) and not _ends_with_release(graph, l))
+        if not released.issuperset(l.storages) and not ends_with_release(graph, l))
     return left * _runs_late(graph, timeline) + _late_rows(graph, timeline)
 
 
 def _sure_to_go(graph: Graph, timeline: Timeline) -> FrozenSet[int]:
     """Storages that `release_surely` can release, and gradients of chosen rows if steps are not too short for the collector."""
-    found = frozenset(_mortal(graph, timeline))
+    found = frozenset(mortal(graph, timeline))
     if _runs_late(graph, timeline) > 1:
         return found
     return found | {v.storage for v in graph.values if v.kind is ValueKind.SELECTED_ROWS}
 
 
-def _ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
+def ends_with_release(graph: Graph, lifetime: Lifetime) -> bool:
     last = graph.ops[graph.regions[0].ops[lifetime.last]]
     return last.kind == RELEASE and lifetime.storages[-1] in {
         graph.values[v].storage for v in last.writes()
@@ -120,8 +120,13 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
     would have inserted is written out.
     """
-    names = _mortal(graph, timeline)
-    released = _in_time(graph, timeline, frozenset(names))
+    names = mortal(graph, timeline)
+    write_chosen(graph, timeline, _in_time(graph, timeline, frozenset(names)), names)
+
+
+def write_chosen(graph: Graph, timeline: Timeline, released: Mapping[int, Sequence[Lifetime]],
+                 names: Mapping[int, int]) -> None:
+    """Releases these lifetimes before those positions of the main region; `names` are values by storage."""
     chosen = {names[s] for lifetimes in released.values() for l in lifetimes for s in l.storages}
     shared = {
         op: [pair for pair in pairs if pair[0] in chosen]
@@ -135,7 +140,7 @@ def release_in_time(graph: Graph, timeline: Timeline) -> None:
     write_releases(graph, graph.regions[0], groups, shared, guarded=True)
 
 
-def _mortal(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+def mortal(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """Values of the main region that may be released, by storage."""
 
     def find() -> Dict[int, int]:
