@@ -225,8 +225,15 @@ def _forward_of(graph: Graph, op: Op, value: int) -> bool:
 
 
 def generated(seed: int) -> Graph:
-    """A random graph: at most three nested regions, so that all its paths can be listed."""
-    return _Generator(random.Random(seed), Draft()).run()
+    """A random graph: at most three nested regions, so that all its paths can be listed. Of ops with two results, some can make them
+    one by one."""
+    graph = _Generator(random.Random(seed), Draft()).run()
+    for op in list(graph.walk()):
+        if op.id % 2 and len(set(op.operands)) == len(op.results) == 2 and not (op.regions or
+                                                                                op.facts.random):
+            separate = ((0, frozenset({0})), (1, frozenset({1})))
+            graph.ops[op.id] = replace(op, facts=replace(op.facts, separate=separate))
+    return graph
 
 
 def dims_of(graph: Graph, trips: int) -> Dict[str, int]:

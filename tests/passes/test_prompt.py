@@ -118,7 +118,7 @@ def test_an_array_of_outputs_is_emptied_once_it_is_read_and_a_fetched_one_is_not
         'width': 64
     }), ('resnet50', {
         'batch_size': 4,
-        'image_size': 32
+        'image_size': 64
     })
 ])
 def test_a_plan_for_a_budget_keeps_to_it_if_the_collector_never_comes(

@@ -76,7 +76,9 @@ class _Splitter:
         first, second = min((self._results(op), self._results(op)[::-1]),
                             key=lambda order: self._peak(op, at, *order))
         added = self._cloner.op(op, op.operands, self._only(op, first))
-        self._graph.ops[added] = replace(self._graph.ops[added], facts=self._facts(op, first))
+        self._graph.ops[added] = replace(self._graph.ops[added],
+                                         facts=self._facts(op, first),
+                                         backward=op.backward)
         self._graph.ops[op.id] = replace(op,
                                          results=self._only(op, second),
                                          facts=self._facts(op, second))

@@ -6,25 +6,34 @@ from typing import List, Sequence, Tuple
 
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, UPDATES,
-                                           NamedPass, Sequences, within_loops)
+from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SPLIT,
+                                           UPDATES, NamedPass, Sequences, within_loops)
 
 
-def bases(runner: Runner, plans: Sequence[Plan], sequences: Sequences) -> List[Plan]:
+def bases(runner: Runner,
+          plans: Sequence[Plan],
+          sequences: Sequences,
+          whole: bool = False) -> List[Plan]:
     """What `plans` do inside loops and branches, in some orders of the main block.
 
-    Clones start as soon as they can unless their order is held, so that must be allowed too.
+    Clones start as soon as they can unless their order is held, so that must be allowed too. `whole`: with products that are one op,
+    too: seldom is what they lead to cheaper.
     """
     allowed = {step for sequence in sequences for step in sequence}
     gains = runner.context.runtime.collects and bool(runner.context.recompute)
     if not gains or not {SCHEDULE, RECOMPUTE} <= allowed:
         return []
     first = runner.run(first_steps(sequences)).steps
+    starts = dict.fromkeys((first,
+                            tuple(s for s in first if s is not SPLIT)) if whole else (first,))
     orders = ((UPDATES,),) + (((SCHEDULE,),) if SCHEDULE in plans[0].steps else ())
     inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
     for loops in tuple(inner):  # what loops do not take, the main block may
         inner[tuple(RECOMPUTE_LESS if step is RECOMPUTE else step for step in loops)] = None
-    found = (runner.run(first + loops + order) for loops in inner for order in orders)
+    found = (runner.run(start + loops + order)
+             for start in starts
+             for loops in inner
+             for order in orders)
     return list({id(base): base for base in found}.values())
 
 

@@ -59,7 +59,7 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     finished = next((plan for plan in _cheapest_first([best, *tried])
                      if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
     if finished is None or finished.extra_seconds:
-        fitter = Fitter(bases(runner, [best, *tried], sequences),
+        fitter = Fitter(bases(runner, [best, *tried], sequences, whole=True),
                         best if finished is None else finished,
                         runner.context,
                         exact=True)

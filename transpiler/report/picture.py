@@ -287,7 +287,7 @@ class _Drawing:
             return 'kept'
         if values[value].fed or maker is None:
             return 'input' if values[value].fed else 'other'
-        if maker.origin not in (None, maker.id):
+        if maker.origin not in (None, maker.id) and not maker.facts.separate:
             return 'recomputed'
         if not maker.backward:
             return 'activation'
