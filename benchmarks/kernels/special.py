@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from transpiler.backends.paddle2.workspaces import Case
+from transpiler.backends.kernel_tables import Case
 
 _MOST_DIMS = 4
 _COLUMNS = 'Filter.item*Filter[1:]*'
@@ -225,3 +225,4 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_spectra(),
     **_bounds()
 })
+SPECIAL_PIR: Mapping[str, Tuple[Case, ...]] = MappingProxyType({})

@@ -15,7 +15,7 @@ from paddle.base import core
 
 from transpiler.ir import Size
 from transpiler.backends.paddle2.contents import KnownContents
-from transpiler.backends.paddle2.formulas import Tensor, evaluate
+from transpiler.backends.formulas import Tensor, evaluate
 from transpiler.backends.paddle2.part_names import sliced_shape
 
 Shape = Tuple[int, ...]
