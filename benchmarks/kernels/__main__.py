@@ -34,7 +34,7 @@ def main(arguments: List[str]) -> int:
         kinds = {one.kernel.kind for one in seen}
         print(f'{len(seen)} runs of {len(kinds)} kinds, {len(wrong)} not as the table says')
         return int(bool(wrong))
-    made = make_table(seen, paddle.special)
+    made = make_table(seen, paddle.special, paddle.bounds)
     kept = {**paddle.table(), **made} if asked.only else made
     paddle.path.write_text(text(kept), encoding='utf-8')
     print(f'{len(made)} kinds from {len(seen)} runs')

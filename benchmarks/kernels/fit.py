@@ -39,14 +39,15 @@ class Sample(NamedTuple):
     names: FrozenSet[str] = frozenset()
 
 
-def fit(samples: Sequence[Sample], special: Mapping[str, Cases]) -> Cases:
-    """Cases that cover all `samples` of one kind; `special` are guesses, by kind."""
+def fit(samples: Sequence[Sample], special: Mapping[str, Cases], bounds: bool) -> Cases:
+    """Cases that cover all `samples` of one kind. `special` are guesses, by kind. Where no formula is found there are none, unless
+    `bounds` will do: the closest for what was seen."""
     guessed = special.get(samples[0].kernel.kind)
     if guessed is not None and all(_explains(guessed, s) for s in samples):
         return guessed
     if not any(s.bytes for s in samples):
         return NONE
-    return _Fit(samples).cases()
+    return _Fit(samples).cases(bounds)
 
 
 def _explains(cases: Cases, one: Sample) -> bool:
@@ -72,13 +73,13 @@ class _Fit:
         self._formulas: Dict[FrozenSet[int], Optional[str]] = {}
         self._until = time.monotonic() + _SECONDS
 
-    def cases(self) -> Cases:
+    def cases(self, bounds: bool) -> Cases:
         everything = frozenset(range(len(self._samples)))
         for splits in range(_MOST_SPLITS + 1):
             found = self._tree(everything, splits)
             if found is not None:
                 return tuple(found)
-        return (Case((), _bound(self._samples), True),)
+        return (Case((), _bound(self._samples), True),) if bounds else ()
 
     def _tree(self, group: FrozenSet[int], splits: int) -> Optional[List[Case]]:
         formula = self._formula(group)

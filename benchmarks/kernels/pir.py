@@ -111,7 +111,10 @@ class _Bench:
             elif op.name() == SPLIT or op.name() == SLICE or not op.name().startswith(DIALECT):
                 continue
             elif op.num_regions() == 0 and all(map(self._is_there, op.operands_source())):
-                yield self._alone(op)
+                seen = self._alone(op)
+                # What is no tensor has no shape, and what nobody names none that is known.
+                if all(dim >= 0 for each in seen.slots.values() for shape, _ in each for dim in shape):
+                    yield seen
 
     def _is_there(self, value: Any) -> bool:
         if not value.initialized():

@@ -20,6 +20,7 @@ class Runtime(NamedTuple):
         from_dict: of plain data.
         sample: what is fitted.
         special: guesses, by kind.
+        bounds: whether a bound will do where no formula is found: there kernels are never run for a budget.
         path: of the table.
         table: it.
         workspace: what the back end makes of it.
@@ -29,6 +30,7 @@ class Runtime(NamedTuple):
     from_dict: Callable[[Mapping[str, Any]], Any]
     sample: Callable[[Any], Sample]
     special: Mapping[str, Cases]
+    bounds: bool
     path: Path
     table: Callable[[], Mapping[str, Cases]]
     workspace: Workspace
@@ -40,8 +42,8 @@ def installed() -> Runtime:
         from benchmarks.kernels import alone, observing, special
         from transpiler.backends.paddle2 import workspaces
         return Runtime(observing.observe, alone.Observation.from_dict, alone.sample,
-                       special.SPECIAL, workspaces.TABLE, workspaces.table, workspaces.workspace)
-    from benchmarks.kernels import pir, special
+                       special.SPECIAL, True, workspaces.TABLE, workspaces.table, workspaces.workspace)
+    from benchmarks.kernels import pir, special_pir
     from transpiler.backends.paddle3 import known_workspaces
-    return Runtime(pir.observe, pir.Observation.from_dict, pir.sample, special.SPECIAL_PIR,
+    return Runtime(pir.observe, pir.Observation.from_dict, pir.sample, special_pir.SPECIAL_PIR, False,
                    known_workspaces.TABLE, known_workspaces.table, known_workspaces.workspace)

@@ -115,7 +115,7 @@ class _Gates(NamedTuple):
     saved: int
 
 
-_MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
+MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
                                                           1), _Gates((), 1, 1, 2, 1))
 
 
@@ -124,7 +124,7 @@ def _recurrent_gradients() -> Iterator[Case]:
     from layer to layer; masks; the gradient of what came in, if nobody asked for it. When the last layer is through, once more
     what came in."""
     state, masked = 'Out.item*PreState[1:]', 'Out.item*#SequenceLength*'
-    for mode in _MODES:
+    for mode in MODES:
         for both, halves in (('@is_bidirec = true', 2), ('not @is_bidirec = true', 0)):
             for depth, between, last in ((('@num_layers = 1',), 0, ' | Input'),
                                          (('@num_layers = 2',), 2, ' | Out + Input'), ((), 3, '')):
@@ -225,4 +225,3 @@ SPECIAL: Mapping[str, Tuple[Case, ...]] = MappingProxyType({
     **_spectra(),
     **_bounds()
 })
-SPECIAL_PIR: Mapping[str, Tuple[Case, ...]] = MappingProxyType({})

@@ -21,12 +21,19 @@ class Miss(NamedTuple):
     seen: int
 
 
-def make_table(samples: Iterable[Sample], special: Mapping[str, Cases]) -> Dict[str, Cases]:
-    """Cases by kind of operator; `special` are guesses for some."""
+def make_table(samples: Iterable[Sample], special: Mapping[str, Cases],
+               bounds: bool) -> Dict[str, Cases]:
+    """Cases by kind of operator: see `fit`. Kinds are left out of which results are other names of operands: they take less than
+    nothing."""
     by_kind: Dict[str, List[Sample]] = {}
     for seen in samples:
         by_kind.setdefault(seen.kernel.kind, []).append(seen)
-    return {kind: fit(each, special) for kind, each in sorted(by_kind.items())}
+    fitted = {
+        kind: fit(each, special, bounds)
+        for kind, each in sorted(by_kind.items())
+        if all(one.bytes >= 0 for one in each)
+    }
+    return {kind: cases for kind, cases in fitted.items() if cases}
 
 
 def text(table: Mapping[str, Sequence[Case]]) -> str:

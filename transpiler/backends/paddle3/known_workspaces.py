@@ -55,15 +55,15 @@ def _of(handle: Handle, values: Sequence[Value]) -> Optional[Size]:
     if cases is None or any(values[v].kind is not ValueKind.DENSE for s in slots for v in s
                             if v >= 0):
         return None
-    if cases == NONE and not broadcasts.may_copy(kind):
+    if cases == NONE:
         return NOTHING
     return workspace(_kernel(kind, handle, values), cases)
 
 
 def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
     """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
-    if broadcasts.may_copy(kernel.kind):
-        return broadcasts.workspace(kernel.slots)
+    if kernel.kind in broadcasts.KINDS:
+        return broadcasts.workspace(kernel.kind, kernel.slots)
     return by_cases(kernel, cases)
 
 
