@@ -6,7 +6,7 @@ import re
 from types import MappingProxyType
 from typing import Dict, Iterator, Mapping
 
-from benchmarks.kernels.special import MODES, SPECIAL
+from benchmarks.kernels.special import MODES, MOST_DIMS, SPECIAL
 from transpiler.backends.kernel_tables import Case, Cases
 
 # Operators that have another name there, but for those of their gradients.
@@ -78,6 +78,18 @@ def _recurrent_gradients() -> Iterator[Case]:
                                    f'{found}{more} | {last}{more}' if last else f'{found}{more}')
 
 
+def _repeated() -> Dict[str, Cases]:
+    """A number for each row of the result: of 8 bytes where a tensor says how often."""
+    found: Dict[str, Cases] = {}
+    for kind, item in (('repeat_interleave', 4), ('repeat_interleave_with_tensor_index', 8)):
+        for suffix, result in (('', 'out'), (_GRADIENT, 'out_grad')):
+            found[kind + suffix] = tuple(
+                Case((f'@axis = {dim}',), f'{item}*{result}[{dim}]')
+                for dim in range(-MOST_DIMS, MOST_DIMS))
+    return found
+
+
 SPECIAL_PIR: Mapping[str, Cases] = MappingProxyType({
-    **_translated(), 'rnn_grad': tuple(_recurrent_gradients())
+    **_translated(),
+    **_repeated(), 'rnn_grad': tuple(_recurrent_gradients())
 })

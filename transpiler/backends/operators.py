@@ -75,6 +75,10 @@ _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
 })
 
 
+# Values that a recurrent layer's kernel keeps per step and unit for its gradient: gates, and states of the cell.
+_RNN_KEPT: Mapping[str, int] = MappingProxyType({'LSTM': 6, 'GRU': 4})
+
+
 @lru_cache(maxsize=None)
 def by_name(kind: str) -> OpFacts:
     """What the name of an operator tells; all else is as if nothing were known."""
@@ -82,6 +86,12 @@ def by_name(kind: str) -> OpFacts:
                    array=_ARRAYS.get(kind),
                    means=_MEANINGS.get(kind),
                    work=_work(kind))
+
+
+def kept_rows(mode: str, layers: int) -> int:
+    """Rows, each of as many elements as the result has, that the kernel of recurrent layers keeps for its gradient: of each layer, and
+    what goes between them."""
+    return _RNN_KEPT.get(mode, 1) * layers + layers - 1
 
 
 def share_kept(dropped: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, parse
@@ -51,13 +51,22 @@ def _is_nothing(op: Op, handle: Handle) -> bool:
 def _of(handle: Handle, values: Sequence[Value]) -> Optional[Size]:
     kind = bare_kind(handle.op)
     cases = table().get(kind)
-    slots = (*handle.operands, *handle.results)
-    if cases is None or any(values[v].kind is not ValueKind.DENSE for s in slots for v in s
-                            if v >= 0):
+    if cases is None and kind not in broadcasts.KINDS:
+        return None
+    made = [() if _is_unread_list(value) else ids for value, ids in zip(handle.op.results(), handle.results)]
+    touched = (values[v] for slot in (*handle.operands, *made) for v in slot if v >= 0)
+    if any(each.kind is not ValueKind.DENSE for each in touched):
         return None
     if cases == NONE:
         return NOTHING
-    return workspace(_kernel(kind, handle, values), cases)
+    slots = _slots(handle.op.get_output_names(), made, values)
+    slots.update(_slots(handle.op.get_input_names(), handle.operands, values))
+    return workspace(Kernel(kind, attributes_of(handle.op), slots), cases or ())
+
+
+def _is_unread_list(value: Any) -> bool:
+    """Whether it is a list of which nobody has a member: the graph has none of them, and the table counts them as the kernel's own."""
+    return bool(value.initialized() and value.is_combine() and value.use_empty())
 
 
 def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
@@ -67,14 +76,9 @@ def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
     return by_cases(kernel, cases)
 
 
-def _kernel(kind: str, handle: Handle, values: Sequence[Value]) -> Kernel:
-    slots: Dict[str, Any] = {}
-    named = ((handle.op.get_input_names(), handle.operands), (handle.op.get_output_names(),
-                                                              handle.results))
-    for names, ids in named:
-        for name, each in zip(names, ids):
-            slots.setdefault(name, tuple(_tensor(values[v]) for v in each if v >= 0))
-    return Kernel(kind, attributes_of(handle.op), slots)
+def _slots(names: Sequence[str], ids: Sequence[Sequence[int]],
+           values: Sequence[Value]) -> Dict[str, Tuple[Tensor, ...]]:
+    return {name: tuple(_tensor(values[v]) for v in each if v >= 0) for name, each in zip(names, ids)}
 
 
 def _tensor(value: Value) -> Tensor:
