@@ -23,17 +23,15 @@ class Miss(NamedTuple):
 
 def make_table(samples: Iterable[Sample], special: Mapping[str, Cases],
                bounds: bool) -> Dict[str, Cases]:
-    """Cases by kind of operator: see `fit`. Kinds are left out of which results are other names of operands: they take less than
-    nothing."""
+    """Cases by kind of operator; `special` are guesses for some. There are none of a kind that no formula was found for (see `fit`),
+    or whose results are other names of operands, so that it takes less than nothing."""
     by_kind: Dict[str, List[Sample]] = {}
     for seen in samples:
         by_kind.setdefault(seen.kernel.kind, []).append(seen)
-    fitted = {
-        kind: fit(each, special, bounds)
+    return {
+        kind: () if any(one.bytes < 0 for one in each) else fit(each, special, bounds)
         for kind, each in sorted(by_kind.items())
-        if all(one.bytes >= 0 for one in each)
     }
-    return {kind: cases for kind, cases in fitted.items() if cases}
 
 
 def text(table: Mapping[str, Sequence[Case]]) -> str:
@@ -53,11 +51,14 @@ def _plain(case: Case) -> Dict[str, object]:
 
 def misses(table: Mapping[str, Cases], samples: Iterable[Sample],
            workspace: Workspace) -> List[Miss]:
-    """Those of which `workspace` does not say by `table` what they took: to the byte, or, where that has a bound, within it."""
+    """Those of which `workspace` does not say by `table` what they took: to the byte, or, where that has a bound, within it. Kinds
+    without cases count as not known, kinds that `table` does not have as missed."""
     found = []
     for seen in samples:
         cases = table.get(seen.kernel.kind, ())
         size = workspace(seen.kernel, cases)
+        if size is None and not cases and seen.kernel.kind in table:
+            continue
         said = -1 if size is None else size.evaluate({})
         at_most = any(c.at_most for c in cases)
         if not at_most and seen.bytes != said or seen.bytes > said:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Dict, List
+from typing import Dict, List
 
 import paddle
 import pytest
@@ -14,6 +14,7 @@ from benchmarks.kernels.table import misses
 from benchmarks.programs import recurrent, transformer
 from benchmarks.programs.case import Options
 from tests.backends.paddle3.running import MIB, Build, first_peak, optimized
+from transpiler import memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.known_workspaces import look_up, table, workspace
 
@@ -32,7 +33,7 @@ SMALL = partial(Options, static_batch=True, length=8, width=64, batch_size=16)
 PROGRAMS: Dict[str, Build] = {
     'lstm': lambda: recurrent.lstm(SMALL()),
     'gru': lambda: recurrent.gru(SMALL(layers=1)),
-    'transformer': lambda: transformer.transformer(SMALL(layers=1, heads=2)),
+    'transformer': lambda: transformer.transformer(SMALL(layers=1, heads=2, dropout=0.0)),
 }  # yapf: disable
 
 
@@ -63,7 +64,7 @@ def test_the_gradient_of_a_broadcast_makes_its_results_twice_or_not() -> None:
 
 
 def test_the_table_covers_most_of_what_a_cpu_can_run() -> None:
-    assert len(table()) >= 550
+    assert sum(map(bool, table().values())) >= 550
     assert sum(any(c.bytes != '0' for c in cases) for cases in table().values()) >= 85
 
 
@@ -72,13 +73,8 @@ def test_what_nobody_has_run_is_said_to_be_unknown() -> None:
     with paddle.static.program_guard(main, paddle.static.Program()):
         x = paddle.static.data('x', [4, 8])
         product = paddle.einsum('ij,kj->ik', x, paddle.exp(x))
-    report = _report(main, product)
+    report = memory_optimize(main, fetch_list=[product])
     assert report.unknown_workspaces == ['einsum']
-
-
-def _report(main: Any, fetched: Any) -> Any:
-    from transpiler import memory_optimize
-    return memory_optimize(main, fetch_list=[fetched])
 
 
 def test_columns_of_an_open_batch_are_counted() -> None:
