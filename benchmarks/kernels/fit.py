@@ -130,45 +130,6 @@ def _by_attributes(samples: Sequence[Sample]) -> Iterator[str]:
             yield from (f'@{name} = {value}' for value in sorted(values))
 
 
-def _formula(self, group: FrozenSet[int]) -> Optional[str]:
-        if group not in self._formulas:
-            if time.monotonic() > self._until:
-                return None
-            self._formulas[group] = _formula([self._samples[i] for i in sorted(group)])
-        return self._formulas[group]
-
-
-def _conditions(samples: Sequence[Sample]) -> Iterator[str]:
-    slots = sorted(set().union(*(s.kernel.slots for s in samples)))
-    for slot in slots:
-        yield f'rows {slot}'
-        yield f'not has {slot}'
-        yield f'has {slot}'
-        for dtype in sorted(
-            {t.dtype for s in samples for t in s.kernel.slots.get(slot, ()) if t.dtype}):
-            yield f'{slot} of {dtype}'
-    yield from ('negative @strides', 'not negative @strides', 'not negative @steps')
-    for name in ('axis', 'dim'):
-        yield f'last @{name}'
-        yield f'not last @{name}'
-    for one, other in combinations(slots, 2):
-        yield f'#{one} = #{other}'
-    yield from _by_attributes(samples)
-    for one, other in combinations(slots, 2):
-        yield f'not #{one} = #{other}'
-
-
-def _by_attributes(samples: Sequence[Sample]) -> Iterator[str]:
-    for name in sorted(frozenset().union(*(s.names for s in samples))):
-        values = {json.dumps(rounded(s.kernel.attributes(name))) for s in samples}
-        if 1 < len(values) <= 8:
-            yield from (f'@{name} = {value}' for value in sorted(values))
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
-
-
 def _formula(samples: Sequence[Sample]) -> Optional[str]:
     """The simplest formula that gives all `samples`."""
     wanted = np.array([s.bytes for s in samples], np.int64)

@@ -47,7 +47,9 @@ class Observation:
     attributes: Mapping[str, Any]
     slots: _Slots
     own: int
-    unlike: Mapping[str, str]  # types of results that are others than the program says; '' if they get no memory
+    unlike: Mapping[
+        str,
+        str]  # types of results that are others than the program says; '' if they get no memory
 
     def to_dict(self) -> Dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -57,8 +59,7 @@ class Observation:
     def from_dict(cls, found: Mapping[str, Any]) -> Observation:
         """What `to_dict` made."""
         slots = {
-            slot: tuple((tuple(shape), dtype)
-                        for shape, dtype in each)
+            slot: tuple((tuple(shape), dtype) for shape, dtype in each)
             for slot, each in found['slots'].items()
         }
         return cls(found['kind'], found['attributes'], slots, found['own'], found['unlike'])
@@ -113,7 +114,10 @@ class _Bench:
             elif op.num_regions() == 0 and all(map(self._is_there, op.operands_source())):
                 seen = self._alone(op)
                 # What is no tensor has no shape, and what nobody names none that is known.
-                if all(dim >= 0 for each in seen.slots.values() for shape, _ in each for dim in shape):
+                if all(dim >= 0
+                       for each in seen.slots.values()
+                       for shape, _ in each
+                       for dim in shape):
                     yield seen
 
     def _is_there(self, value: Any) -> bool:
@@ -144,8 +148,7 @@ class _Bench:
         find = attributes_of(op)
         attributes = {name: find(name) for name in attribute_names(op) if name not in _NOT_FACTS}
         unlike = {
-            name: each
-            for name, value in zip(op.get_output_names(), op.results())
+            name: each for name, value in zip(op.get_output_names(), op.results())
             for each in self._types(value)
             if each != dtype_of(value)
         }

@@ -42,8 +42,10 @@ def installed() -> Runtime:
         from benchmarks.kernels import alone, observing, special
         from transpiler.backends.paddle2 import workspaces
         return Runtime(observing.observe, alone.Observation.from_dict, alone.sample,
-                       special.SPECIAL, True, workspaces.TABLE, workspaces.table, workspaces.workspace)
+                       special.SPECIAL, True, workspaces.TABLE, workspaces.table,
+                       workspaces.workspace)
     from benchmarks.kernels import pir, special_pir
     from transpiler.backends.paddle3 import known_workspaces
-    return Runtime(pir.observe, pir.Observation.from_dict, pir.sample, special_pir.SPECIAL_PIR, False,
-                   known_workspaces.TABLE, known_workspaces.table, known_workspaces.workspace)
+    return Runtime(pir.observe, pir.Observation.from_dict, pir.sample, special_pir.SPECIAL_PIR,
+                   False, known_workspaces.TABLE, known_workspaces.table,
+                   known_workspaces.workspace)

@@ -116,7 +116,7 @@ class _Gates(NamedTuple):
 
 
 MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
-                                                          1), _Gates((), 1, 1, 2, 1))
+                                                         1), _Gates((), 1, 1, 2, 1))
 
 
 def _recurrent_gradients() -> Iterator[Case]:

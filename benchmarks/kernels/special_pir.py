@@ -38,13 +38,14 @@ _TYPE = re.compile(r'(?<= of )\w+$')
 def _translated() -> Dict[str, Cases]:
     found: Dict[str, Cases] = {}
     for kind, cases in SPECIAL.items():
-        stem, gradient = (kind[:-len(_GRADIENT)],
-                          _GRADIENT) if kind.endswith(_GRADIENT) else (kind, '')
+        stem, gradient = (kind[:-len(_GRADIENT)], _GRADIENT) if kind.endswith(_GRADIENT) else (kind,
+                                                                                               '')
         name = _KINDS.get(stem, stem)
         slots = {**_SLOTS, **_OWN_SLOTS.get(name, {})}
         found[name + gradient] = tuple(
-            Case(tuple(_in_words(c, slots) for c in case.when), _in_words(case.bytes, slots),
-                 case.at_most) for case in cases)
+            Case(tuple(_in_words(c, slots)
+                       for c in case.when), _in_words(case.bytes, slots), case.at_most)
+            for case in cases)
     return found
 
 
@@ -55,8 +56,8 @@ def _in_words(text: str, slots: Mapping[str, str]) -> str:
     dtype = _TYPE.search(text)
     rest = text[:dtype.start()] if dtype else text
     said = _SLOT.sub(
-        lambda m: slots.get(m['slot'], m['slot'].lower()) + (_GRADIENT if m['gradient'] else ''),
-        rest)
+        lambda m: slots.get(m['slot'], m['slot'].lower()) + (_GRADIENT
+                                                             if m['gradient'] else ''), rest)
     return said + (dtype.group() if dtype else '')
 
 
@@ -66,8 +67,8 @@ def _recurrent_gradients() -> Iterator[Case]:
     state, masked = 'out.item*pre_state[1:]', 'out.item*#sequence_length*'
     for mode in MODES:
         for both, halves in (('@is_bidirec = true', 2), ('not @is_bidirec = true', 0)):
-            for depth, between, last in ((('@num_layers = 1',), 0, 'x'),
-                                         (('@num_layers = 2',), 2, 'out + x'), ((), 3, '')):
+            for depth, between, last in ((('@num_layers = 1',), 0, 'x'), (('@num_layers = 2',), 2,
+                                                                          'out + x'), ((), 3, '')):
                 found = f'{mode.gates + halves + between}*out + {mode.states}*{state}'
                 found += f' + {mode.saved}*{masked}pre_state[-1] + {masked}x[0]'
                 for start, states in (('has pre_state_grad', ''), ('not has pre_state_grad',

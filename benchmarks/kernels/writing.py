@@ -32,5 +32,3 @@ def _add_gradients(outputs: Any, draw: Draw) -> None:
     parameters = [p for p in block.all_parameters() if p.trainable]
     if differentiable and draw.trainable + parameters:
         paddle.static.gradients(differentiable, draw.trainable + parameters)
-
-

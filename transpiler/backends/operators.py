@@ -74,7 +74,6 @@ _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
     'index_add': Meaning.ROWS_ADDED,
 })
 
-
 # Values that a recurrent layer's kernel keeps per step and unit for its gradient: gates, and states of the cell.
 _RNN_KEPT: Mapping[str, int] = MappingProxyType({'LSTM': 6, 'GRU': 4})
 

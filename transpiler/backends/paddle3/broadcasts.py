@@ -24,6 +24,7 @@ def workspace(kind: str, slots: Slots) -> Optional[Size]:
         return None
     if in_one_run(set(operands)):
         return NOTHING
-    if kind == ADD and [each.shape for each in results] == [each.shape for each in slots['out_grad']]:
+    if kind == ADD and [each.shape for each in results
+                       ] == [each.shape for each in slots['out_grad']]:
         return NOTHING
     return Size.total(each.bytes for each in results)

@@ -53,7 +53,8 @@ def _of(handle: Handle, values: Sequence[Value]) -> Optional[Size]:
     cases = table().get(kind)
     if cases is None and kind not in broadcasts.KINDS:
         return None
-    made = [() if _is_unread_list(value) else ids for value, ids in zip(handle.op.results(), handle.results)]
+    made = [() if _is_unread_list(value) else ids
+            for value, ids in zip(handle.op.results(), handle.results)]
     touched = (values[v] for slot in (*handle.operands, *made) for v in slot if v >= 0)
     if any(each.kind is not ValueKind.DENSE for each in touched):
         return None
@@ -78,7 +79,9 @@ def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
 
 def _slots(names: Sequence[str], ids: Sequence[Sequence[int]],
            values: Sequence[Value]) -> Dict[str, Tuple[Tensor, ...]]:
-    return {name: tuple(_tensor(values[v]) for v in each if v >= 0) for name, each in zip(names, ids)}
+    return {
+        name: tuple(_tensor(values[v]) for v in each if v >= 0) for name, each in zip(names, ids)
+    }
 
 
 def _tensor(value: Value) -> Tensor:
