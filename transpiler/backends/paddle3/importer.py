@@ -426,7 +426,8 @@ class _Importer:
         made = self._new(value, shape=result_shape(op, slot, value.shape, shapes, inferred.shape))
         if inferred.at_most is not None:
             self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
-        dtype = MADE_AS.get((bare_kind(op), op.get_output_names()[slot]))
+        others = MADE_AS.get(bare_kind(op))  # not every op that is asked for names bears it
+        dtype = others.get(op.get_output_names()[slot]) if others else None
         if dtype is not None:
             _make_as(self._graph.values[made], dtype)
         return made
