@@ -165,11 +165,6 @@ def _spp(d: Draw) -> Any:
     return out
 
 
-def _testing(layer: Any) -> Any:
-    layer.eval()
-    return layer
-
-
 def _norms() -> Dict[str, Recipe]:
     return {
         'batch_norm':
@@ -190,8 +185,6 @@ def _norms() -> Dict[str, Recipe]:
             lambda d: nn.BatchNorm2D(d.c, data_format='NHWC')(d.x(d.n, d.h, d.w, d.c)),
         'batch_norm_layer_global':
             lambda d: nn.BatchNorm2D(d.c, use_global_stats=True)(_image(d)),
-        'batch_norm_layer_test':
-            lambda d: _testing(nn.BatchNorm2D(d.c))(_image(d)),
         'layer_norm_layer':
             lambda d: nn.LayerNorm(d.m)(d.x(d.n, d.c, d.m)),
         'layer_norm_layer_2':
