@@ -1,4 +1,5 @@
-"""Runs every kernel alone and keeps what it allocates: `python -m benchmarks.kernels` writes the table anew.
+"""Runs every kernel alone and keeps what it allocates: `python -m benchmarks.kernels` writes the table anew, of the Paddle that is
+installed.
 
 `--check` compares with the table that is kept, and exits with 1 where a kernel allocates something else. `--only TEXT`
 takes the recipes whose name has TEXT in it. The whole takes about 10 minutes on one core.
@@ -10,12 +11,12 @@ import argparse
 import sys
 from typing import Iterator, List
 
-from benchmarks.kernels.alone import Observation
+from benchmarks.kernels.children import observe_apart
 from benchmarks.kernels.draw import DOUBLE, SIZES
-from benchmarks.kernels.observing import observe_apart
+from benchmarks.kernels.fit import Sample
 from benchmarks.kernels.recipes import all_recipes
+from benchmarks.kernels.runtimes import installed
 from benchmarks.kernels.table import make_table, misses, text
-from transpiler.backends.paddle2.workspaces import TABLE, table
 
 
 def main(arguments: List[str]) -> int:
@@ -24,28 +25,29 @@ def main(arguments: List[str]) -> int:
     parser.add_argument('--check', action='store_true')
     parser.add_argument('--only', default='', metavar='TEXT')
     asked = parser.parse_args(arguments)
-    seen = list(_observations(asked.only))
+    paddle = installed()
+    seen = list(_samples(asked.only))
     if asked.check:
-        wrong = misses(table(), seen)
+        wrong = misses(paddle.table(), seen, paddle.workspace)
         for miss in wrong:
             print(f'{miss.kind}: {miss.said} bytes by the table, {miss.seen} seen')
-        print(
-            f'{len(seen)} runs of {len({o.desc.type for o in seen})} kinds, {len(wrong)} not as the table says'
-        )
+        kinds = {one.kernel.kind for one in seen}
+        print(f'{len(seen)} runs of {len(kinds)} kinds, {len(wrong)} not as the table says')
         return int(bool(wrong))
-    made = make_table(seen)
-    TABLE.write_text(text({**table(), **made} if asked.only else made), encoding='utf-8')
+    made = make_table(seen, paddle.special, paddle.bounds)
+    kept = {**paddle.table(), **made} if asked.only else made
+    paddle.path.write_text(text(kept), encoding='utf-8')
     print(f'{len(made)} kinds from {len(seen)} runs')
     return 0
 
 
-def _observations(only: str) -> Iterator[Observation]:
+def _samples(only: str) -> Iterator[Sample]:
     wanted = [(name, size) for name in all_recipes() if only in name
               for size in (*range(SIZES), DOUBLE)]
     for run in observe_apart(wanted):
         if run.problem:
             print(f'{run.recipe}, size {run.size}: {run.problem}', file=sys.stderr)
-        yield from run.seen
+        yield from map(installed().sample, run.seen)
 
 
 if __name__ == '__main__':

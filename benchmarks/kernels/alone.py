@@ -14,6 +14,12 @@ import paddle
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from benchmarks.kernels.fit import Sample
+from transpiler.backends import formulas
+from transpiler.backends.kernel_tables import Kernel
+from transpiler.backends.paddle2.registry import EMPTY_NAME
+from transpiler.backends.paddle2.workspaces import attributes_of
+from transpiler.ir import Size
 from transpiler.serving.apart import current_bytes, peak_bytes
 
 _VarType = core.VarDesc.VarType
@@ -35,6 +41,10 @@ class Tensor:
 
 
 Slots = Mapping[str, Tuple[Tensor, ...]]
+# Attributes that no kernel looks at.
+_NOT_FACTS = frozenset({
+    'op_role', 'op_role_var', 'op_namescope', 'op_callstack', 'op_device', 'with_quant_attr', 'name'
+})
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,23 @@ class Observation:
         desc = framework_pb2.OpDesc.FromString(bytes.fromhex(found['desc']))
         slots = {name: _tensors(found[name]) for name in ('inputs', 'outputs')}
         return cls(**{**found, **slots, 'desc': desc})
+
+
+def sample(seen: Observation) -> Sample:
+    """`seen`, with what it says of a kernel."""
+    slots: Dict[str, Tuple[formulas.Tensor, ...]] = {}
+    for said, named in ((seen.desc.inputs, seen.inputs), (seen.desc.outputs, seen.outputs)):
+        for slot in said:
+            tensors = zip(slot.arguments, named.get(slot.parameter, ()))
+            slots.setdefault(slot.parameter,
+                             tuple(_of_formula(t) for name, t in tensors if name != EMPTY_NAME))
+    names = frozenset(a.name for a in seen.desc.attrs) - _NOT_FACTS
+    return Sample(Kernel(seen.desc.type, attributes_of(seen.desc), slots), seen.own, names)
+
+
+def _of_formula(seen: Tensor) -> formulas.Tensor:
+    item = core.size_of_dtype(getattr(core.VarDesc.VarType, seen.dtype)) if seen.dtype else 0
+    return formulas.Tensor(tuple(map(Size.of, seen.shape)), item, seen.dtype, seen.rows)
 
 
 def _plain(slots: Slots) -> Dict[str, Any]:

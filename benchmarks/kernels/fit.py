@@ -10,19 +10,14 @@ import json
 import time
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 import numpy as np
 from ortools.linear_solver import pywraplp
-from paddle.base import core
 
-from benchmarks.kernels.alone import Observation
-from benchmarks.kernels.alone import Tensor as Seen
-from benchmarks.kernels.special import SPECIAL
-from transpiler.backends.paddle2.formulas import Tensor, evaluate
-from transpiler.backends.paddle2.registry import EMPTY_NAME
-from transpiler.backends.paddle2.workspaces import Case, Kernel, attributes_of, case_of, holds
-from transpiler.ir import Size
+from transpiler.backends.formulas import evaluate
+from transpiler.backends.kernel_tables import NONE, Case, Cases, Kernel, case_of, holds, rounded
 
 # What the search for one kind may take.
 _SECONDS = 6.0
@@ -33,46 +28,29 @@ _MOST_COEFFICIENT = 64
 # A formula must be seen this many times more than it has terms.
 _SPARE = 2
 _PARTS = ('[0]', '[1]', '[-1]', '[:-1]', '[1:]', '[2:]', '[:2]')
-_NOT_FACTS = frozenset({
-    'op_role', 'op_role_var', 'op_namescope', 'op_callstack', 'op_device', 'with_quant_attr', 'name'
-})
-_FILTERS = ('Filter', 'weight', 'Weight')
+_FILTERS = ('Filter', 'weight', 'Weight', 'filter')
 
 
 class Sample(NamedTuple):
-    """A kernel that ran, and what it allocated for itself."""
+    """A kernel that ran, what it allocated for itself, and the names of its attributes that may tell kernels apart."""
 
     kernel: Kernel
     bytes: int
+    names: FrozenSet[str] = frozenset()
 
 
-def sample(seen: Observation) -> Sample:
-    """`seen`, with what it says of a kernel."""
-    slots: Dict[str, Tuple[Tensor, ...]] = {}
-    for said, named in ((seen.desc.inputs, seen.inputs), (seen.desc.outputs, seen.outputs)):
-        for slot in said:
-            tensors = zip(slot.arguments, named.get(slot.parameter, ()))
-            slots.setdefault(slot.parameter,
-                             tuple(_tensor(t) for name, t in tensors if name != EMPTY_NAME))
-    return Sample(Kernel(seen.desc.type, attributes_of(seen.desc), slots), seen.own)
-
-
-def _tensor(seen: Seen) -> Tensor:
-    item = core.size_of_dtype(getattr(core.VarDesc.VarType, seen.dtype)) if seen.dtype else 0
-    return Tensor(tuple(map(Size.of, seen.shape)), item, seen.dtype, seen.rows)
-
-
-def fit(samples: Sequence[Sample], descs: Sequence[Any]) -> Tuple[Case, ...]:
-    """Cases that cover all `samples` of one kind; `descs` are their operators, for the names of attributes."""
-    guessed = SPECIAL.get(samples[0].kernel.kind)
+def fit(samples: Sequence[Sample], special: Mapping[str, Cases], bounds: bool) -> Cases:
+    """Cases that cover all `samples` of one kind. `special` are guesses, by kind. Where no formula is found there are none, unless
+    `bounds` will do: the closest for what was seen."""
+    guessed = special.get(samples[0].kernel.kind)
     if guessed is not None and all(_explains(guessed, s) for s in samples):
         return guessed
     if not any(s.bytes for s in samples):
-        return (Case((), '0'),)
-    return _Fit(samples, descs).cases()
+        return NONE
+    return _Fit(samples).cases(bounds)
 
 
-def _explains(cases: Tuple[Case, ...], one: Sample) -> bool:
+def _explains(cases: Cases, one: Sample) -> bool:
     case = case_of(one.kernel, cases)
     size = None if case is None else evaluate(case.bytes, one.kernel.slots)
     if size is None:
@@ -84,24 +62,24 @@ def _explains(cases: Tuple[Case, ...], one: Sample) -> bool:
 class _Fit:
     """The search for one kind. Groups of samples are sets of their positions."""
 
-    def __init__(self, samples: Sequence[Sample], descs: Sequence[Any]) -> None:
+    def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
         everything = frozenset(range(len(samples)))
         parts = {
             c: frozenset(i for i, s in enumerate(samples) if holds(c, s.kernel))
-            for c in _conditions(samples, descs)
+            for c in _conditions(samples)
         }
         self._parts = {c: part for c, part in parts.items() if part and part != everything}
         self._formulas: Dict[FrozenSet[int], Optional[str]] = {}
         self._until = time.monotonic() + _SECONDS
 
-    def cases(self) -> Tuple[Case, ...]:
+    def cases(self, bounds: bool) -> Cases:
         everything = frozenset(range(len(self._samples)))
         for splits in range(_MOST_SPLITS + 1):
             found = self._tree(everything, splits)
             if found is not None:
                 return tuple(found)
-        return (Case((), _bound(self._samples), True),)
+        return (Case((), _bound(self._samples), True),) if bounds else ()
 
     def _tree(self, group: FrozenSet[int], splits: int) -> Optional[List[Case]]:
         formula = self._formula(group)
@@ -125,7 +103,7 @@ class _Fit:
         return self._formulas[group]
 
 
-def _conditions(samples: Sequence[Sample], descs: Sequence[Any]) -> Iterator[str]:
+def _conditions(samples: Sequence[Sample]) -> Iterator[str]:
     slots = sorted(set().union(*(s.kernel.slots for s in samples)))
     for slot in slots:
         yield f'rows {slot}'
@@ -140,21 +118,16 @@ def _conditions(samples: Sequence[Sample], descs: Sequence[Any]) -> Iterator[str
         yield f'not last @{name}'
     for one, other in combinations(slots, 2):
         yield f'#{one} = #{other}'
-    yield from _by_attributes(samples, descs)
+    yield from _by_attributes(samples)
     for one, other in combinations(slots, 2):
         yield f'not #{one} = #{other}'
 
 
-def _by_attributes(samples: Sequence[Sample], descs: Sequence[Any]) -> Iterator[str]:
-    names = sorted({a.name for d in descs for a in d.attrs} - _NOT_FACTS)
-    for name in names:
-        values = {json.dumps(_rounded(s.kernel.attributes(name))) for s in samples}
+def _by_attributes(samples: Sequence[Sample]) -> Iterator[str]:
+    for name in sorted(frozenset().union(*(s.names for s in samples))):
+        values = {json.dumps(rounded(s.kernel.attributes(name))) for s in samples}
         if 1 < len(values) <= 8:
             yield from (f'@{name} = {value}' for value in sorted(values))
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def _formula(samples: Sequence[Sample]) -> Optional[str]:

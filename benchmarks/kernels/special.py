@@ -10,9 +10,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from transpiler.backends.paddle2.workspaces import Case
+from transpiler.backends.kernel_tables import Case
 
-_MOST_DIMS = 4
+MOST_DIMS = 4
 _COLUMNS = 'Filter.item*Filter[1:]*'
 _TURNED = 'Filter.item*Output@GRAD[1]*Filter[2:]*Input[2:]'
 
@@ -115,8 +115,8 @@ class _Gates(NamedTuple):
     saved: int
 
 
-_MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
-                                                          1), _Gates((), 1, 1, 2, 1))
+MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
+                                                         1), _Gates((), 1, 1, 2, 1))
 
 
 def _recurrent_gradients() -> Iterator[Case]:
@@ -124,7 +124,7 @@ def _recurrent_gradients() -> Iterator[Case]:
     from layer to layer; masks; the gradient of what came in, if nobody asked for it. When the last layer is through, once more
     what came in."""
     state, masked = 'Out.item*PreState[1:]', 'Out.item*#SequenceLength*'
-    for mode in _MODES:
+    for mode in MODES:
         for both, halves in (('@is_bidirec = true', 2), ('not @is_bidirec = true', 0)):
             for depth, between, last in ((('@num_layers = 1',), 0, ' | Input'),
                                          (('@num_layers = 2',), 2, ' | Out + Input'), ((), 3, '')):
@@ -154,7 +154,7 @@ def _placed() -> Dict[str, Tuple[Case, ...]]:
     """Where fewer dims are indexed than there are, each place is written out in full: a number for each dim. What is put there is
     spread over the places, unless it is one number."""
     found: Dict[str, List[Case]] = {'index_put': [], 'index_put_grad': []}
-    for dims in range(1, _MOST_DIMS + 1):
+    for dims in range(1, MOST_DIMS + 1):
         for indexed in range(1, dims + 1):
             places = f'^#indices*x[{indexed}:]' if indexed < dims else '^#indices'
             numbers = [f'{8 * dims}*{places}', *(f'8*x[{dim}]' for dim in range(indexed, dims))]
@@ -176,7 +176,7 @@ def _unique() -> Dict[str, Tuple[Case, ...]]:
 def _along_dims() -> Dict[str, Tuple[Case, ...]]:
     """By the dim that an attribute names. A number for each row of a result that repeats rows; a diagonal, which is as long as the
     shorter of its dims, before it is summed up."""
-    dims = range(-_MOST_DIMS, _MOST_DIMS)
+    dims = range(-MOST_DIMS, MOST_DIMS)
     found = {
         'trace':
             tuple(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from benchmarks.kernels.alone import Observation
-from benchmarks.kernels.fit import Sample, fit, sample
-from transpiler.backends.paddle2.workspaces import Case, workspace
+from benchmarks.kernels.fit import Sample, fit
+from transpiler.backends.kernel_tables import Case, Cases, Kernel
+from transpiler.ir import Size
+
+# What a back end says of a kernel, by the cases of its kind.
+Workspace = Callable[[Kernel, Cases], Optional[Size]]
 
 
 class Miss(NamedTuple):
@@ -18,13 +21,15 @@ class Miss(NamedTuple):
     seen: int
 
 
-def make_table(observations: Iterable[Observation]) -> Dict[str, Tuple[Case, ...]]:
-    """Cases by kind of operator."""
-    by_kind: Dict[str, List[Observation]] = {}
-    for seen in observations:
-        by_kind.setdefault(seen.desc.type, []).append(seen)
+def make_table(samples: Iterable[Sample], special: Mapping[str, Cases],
+               bounds: bool) -> Dict[str, Cases]:
+    """Cases by kind of operator; `special` are guesses for some. There are none of a kind that no formula was found for (see `fit`),
+    or whose results are other names of operands, so that it takes less than nothing."""
+    by_kind: Dict[str, List[Sample]] = {}
+    for seen in samples:
+        by_kind.setdefault(seen.kernel.kind, []).append(seen)
     return {
-        kind: fit(list(map(sample, each)), [s.desc for s in each])
+        kind: () if any(one.bytes < 0 for one in each) else fit(each, special, bounds)
         for kind, each in sorted(by_kind.items())
     }
 
@@ -44,25 +49,18 @@ def _plain(case: Case) -> Dict[str, object]:
     return found
 
 
-def misses(table: Mapping[str, Tuple[Case, ...]],
-           observations: Iterable[Observation]) -> List[Miss]:
-    """Observations that `table` does not give: to the byte, or, where it gives a bound, within it."""
+def misses(table: Mapping[str, Cases], samples: Iterable[Sample],
+           workspace: Workspace) -> List[Miss]:
+    """Those of which `workspace` does not say by `table` what they took: to the byte, or, where that has a bound, within it. Kinds
+    without cases count as not known, kinds that `table` does not have as missed."""
     found = []
-    for seen in map(sample, observations):
-        said = _said(table, seen)
-        if not said.at_most and said.seen != said.said or said.seen > said.said:
-            found.append(Miss(seen.kernel.kind, said.said, said.seen))
+    for seen in samples:
+        cases = table.get(seen.kernel.kind, ())
+        size = workspace(seen.kernel, cases)
+        if size is None and not cases and seen.kernel.kind in table:
+            continue
+        said = -1 if size is None else size.evaluate({})
+        at_most = any(c.at_most for c in cases)
+        if not at_most and seen.bytes != said or seen.bytes > said:
+            found.append(Miss(seen.kernel.kind, said, seen.bytes))
     return found
-
-
-class _Said(NamedTuple):
-    said: int
-    seen: int
-    at_most: bool
-
-
-def _said(table: Mapping[str, Tuple[Case, ...]], seen: Sample) -> _Said:
-    cases = table.get(seen.kernel.kind, ())
-    size = workspace(seen.kernel, cases)
-    return _Said(-1 if size is None else size.evaluate({}), seen.bytes,
-                 any(c.at_most for c in cases))

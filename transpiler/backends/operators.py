@@ -74,6 +74,9 @@ _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
     'index_add': Meaning.ROWS_ADDED,
 })
 
+# Values that a recurrent layer's kernel keeps per step and unit for its gradient: gates, and states of the cell.
+_RNN_KEPT: Mapping[str, int] = MappingProxyType({'LSTM': 6, 'GRU': 4})
+
 
 @lru_cache(maxsize=None)
 def by_name(kind: str) -> OpFacts:
@@ -82,6 +85,12 @@ def by_name(kind: str) -> OpFacts:
                    array=_ARRAYS.get(kind),
                    means=_MEANINGS.get(kind),
                    work=_work(kind))
+
+
+def kept_rows(mode: str, layers: int) -> int:
+    """Rows, each of as many elements as the result has, that the kernel of recurrent layers keeps for its gradient: of each layer, and
+    what goes between them."""
+    return _RNN_KEPT.get(mode, 1) * layers + layers - 1
 
 
 def share_kept(dropped: float) -> float:

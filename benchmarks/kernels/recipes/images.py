@@ -177,6 +177,28 @@ def _norms() -> Dict[str, Recipe]:
             lambda d: paddle.static.nn.batch_norm(_image(d), use_global_stats=True),
         'batch_norm_last':
             lambda d: paddle.static.nn.batch_norm(d.x(d.n, d.h, d.w, d.c), data_layout='NHWC'),
+        'batch_norm_layer':
+            lambda d: nn.BatchNorm2D(d.c)(_image(d)),
+        'batch_norm_layer_1':
+            lambda d: nn.BatchNorm1D(d.m)(d.x(d.n, d.m)),
+        'batch_norm_layer_last':
+            lambda d: nn.BatchNorm2D(d.c, data_format='NHWC')(d.x(d.n, d.h, d.w, d.c)),
+        'batch_norm_layer_global':
+            lambda d: nn.BatchNorm2D(d.c, use_global_stats=True)(_image(d)),
+        'layer_norm_layer':
+            lambda d: nn.LayerNorm(d.m)(d.x(d.n, d.c, d.m)),
+        'layer_norm_layer_2':
+            lambda d: nn.LayerNorm([d.c, d.m])(d.x(d.n, d.c, d.m)),
+        'layer_norm_layer_plain':
+            lambda d: nn.LayerNorm(d.m, weight_attr=False, bias_attr=False)(d.x(d.n, d.c, d.m)),
+        'layer_norm_layer_scale':
+            lambda d: nn.LayerNorm(d.m, bias_attr=False)(d.x(d.n, d.c, d.m)),
+        'layer_norm_layer_shift':
+            lambda d: nn.LayerNorm(d.m, weight_attr=False)(d.x(d.n, d.c, d.m)),
+        'group_norm_layer':
+            lambda d: nn.GroupNorm(2, d.c)(_image(d)),
+        'instance_norm_layer':
+            lambda d: nn.InstanceNorm2D(d.c)(_image(d)),
         'batch_norm_3d':
             lambda d: nn.BatchNorm3D(d.c)(_volume(d)),
         'layer_norm':

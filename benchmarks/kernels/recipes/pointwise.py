@@ -46,6 +46,24 @@ def _middle(function: Callable[..., Any]) -> Recipe:
     return lambda d: function(d.x(d.n, d.c, d.m), d.x(d.n, 1, d.m))
 
 
+def _middle_first(function: Callable[..., Any]) -> Recipe:
+    """Nobody asks for the other gradient."""
+    return lambda d: function(d.x(d.n, d.c, d.m), d.x(d.n, 1, d.m, grad=False))
+
+
+def _middle_second(function: Callable[..., Any]) -> Recipe:
+    return lambda d: function(d.x(d.n, d.c, d.m, grad=False), d.x(d.n, 1, d.m))
+
+
+def _both_first(function: Callable[..., Any]) -> Recipe:
+    return lambda d: function(d.x(d.n, 1, d.m), d.x(d.n, d.c, 1, grad=False))
+
+
+def _ones(function: Callable[..., Any]) -> Recipe:
+    """A dim of 1 in front of those that are alike."""
+    return lambda d: function(d.x(d.n, d.c, d.m), d.x(1, d.c, d.m))
+
+
 def _head(function: Callable[..., Any]) -> Recipe:
     return lambda d: function(d.x(d.n, d.c, d.m), d.x(d.n, 1, 1))
 
@@ -58,6 +76,9 @@ def _swapped(function: Callable[..., Any]) -> Recipe:
     return lambda d: function(d.x(d.m), d.x(d.n, d.c, d.m))
 
 
+_BROADCASTS = (_tail, _middle, _middle_first, _middle_second, _head, _both, _both_first, _ones, _swapped)
+
+
 def recipes() -> Dict[str, Recipe]:
     """Programs by name."""
     found: Dict[str, Recipe] = {}
@@ -68,7 +89,7 @@ def recipes() -> Dict[str, Recipe]:
     for name in _BINARY:
         function = getattr(paddle, name)
         found[name] = _same(function)
-        for how in () if name == 'atan2' else (_tail, _middle, _head, _both, _swapped):
+        for how in () if name == 'atan2' else _BROADCASTS:
             found[name + how.__name__] = how(function)
     for name in _COMPARE:
         found[name] = _same(getattr(paddle, name), grad=False)

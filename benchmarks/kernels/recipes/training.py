@@ -93,6 +93,12 @@ def _layer(layer: Callable[[Draw], Any]) -> Recipe:
     return lambda d: layer(d)(d.x(d.n, d.t, d.m))[0]
 
 
+def _from_states(d: Draw, layer: Any, states: int) -> Any:
+    """What it gives, beginning with states of which gradients are asked."""
+    given = [d.x(layer.num_layers * layer.num_directions, d.n, d.k) for _ in range(states)]
+    return layer(d.x(d.n, d.t, d.m), tuple(given) if states > 1 else given[0])[0]
+
+
 def _testing(layer: Any) -> Any:
     layer.eval()
     return layer
@@ -127,6 +133,11 @@ def _recurrent() -> Dict[str, Recipe]:
         'lstm_long': lambda d: nn.LSTM(d.k, 4 * d.m)(d.x(d.n, d.t, d.k))[0],
         'lstm_wide': lambda d: nn.LSTM(8 * d.m, d.k, 2, 'bidirect')(d.x(d.n, d.t, 8 * d.m))[0],
         'lstm_lengths': lambda d: nn.LSTM(d.m, d.k)(d.x(d.n, d.t, d.m), None, d.ids(d.t - 1, d.n) + 1)[0],
+        'lstm_states': lambda d: _from_states(d, nn.LSTM(d.m, d.k, 2), 2),
+        'gru_states': lambda d: _from_states(d, nn.GRU(d.m, d.k, 1, 'bidirect'), 1),
+        'rnn_states': lambda d: _from_states(d, nn.SimpleRNN(d.m, d.k), 1),
+        'lstm_given': lambda d: nn.LSTM(d.m, d.k)(d.x(d.n, d.t, d.m, grad=False))[0],
+        'gru_given_3': lambda d: nn.GRU(d.m, d.k, 3)(d.x(d.n, d.t, d.m, grad=False))[0],
         'lstm_test': _layer(lambda d: _testing(nn.LSTM(d.m, d.k, 2))),
         'gru_test': _layer(lambda d: _testing(nn.GRU(d.m, d.k, 2, 'bidirect'))),
         'lstm_cell':

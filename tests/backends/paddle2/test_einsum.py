@@ -15,7 +15,7 @@ from tests.harness import Case, Mode, Peak, check, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, train
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.einsum import turned, workspace
-from transpiler.backends.paddle2.formulas import Tensor
+from transpiler.backends.formulas import Tensor
 from transpiler.ir import Size
 
 _DIMS = dict(zip('abcdefgh', (6, 7, 8, 9, 10, 11, 12, 13)))

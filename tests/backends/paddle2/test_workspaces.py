@@ -6,12 +6,14 @@ from typing import List, Tuple
 
 import pytest
 
-from benchmarks.kernels.alone import Observation
+from benchmarks.kernels.alone import sample
+from benchmarks.kernels.fit import Sample
 from benchmarks.kernels.observing import observe
 from benchmarks.kernels.recipes import all_recipes
 from benchmarks.kernels.table import misses
-from transpiler.backends.paddle2.formulas import Tensor, evaluate
-from transpiler.backends.paddle2.workspaces import Kernel, holds, table
+from transpiler.backends.formulas import Tensor, evaluate
+from transpiler.backends.kernel_tables import Kernel, holds
+from transpiler.backends.paddle2.workspaces import table, workspace
 from transpiler.ir import Size
 
 # One of each sort of formula: columns, buffers like an operand, rows of a table, sorts along a middle dim, nothing.
@@ -29,21 +31,21 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'shapes.fft', 'shapes.fft_both', 'shapes.fft_both_middle')  # yapf: disable
 
 
-def _runs(name: str, size: int) -> List[Observation]:
-    return list(observe(all_recipes()[name], size))
+def _runs(name: str, size: int) -> List[Sample]:
+    return list(map(sample, observe(all_recipes()[name], size)))
 
 
 @pytest.mark.parametrize('name', SAMPLE)
 def test_kernels_allocate_what_the_table_says(name: str) -> None:
     seen = _runs(name, 1)
     assert seen
-    assert misses(table(), seen) == []
+    assert misses(table(), seen, workspace) == []
 
 
 def test_a_wrong_table_is_found_out() -> None:
     seen = _runs('images.conv3d', 0)
     kinds = {kind: cases for kind, cases in table().items() if 'conv3d' not in kind}
-    assert {miss.kind for miss in misses(kinds, seen)} == {'conv3d', 'conv3d_grad'}
+    assert {miss.kind for miss in misses(kinds, seen, workspace)} == {'conv3d', 'conv3d_grad'}
 
 
 def test_the_table_covers_most_of_what_a_cpu_can_run() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
-from transpiler.ir import ONE, Graph, Op, Size
+from transpiler.backends.broadcasts import in_one_run
+from transpiler.ir import Graph, Op
 
 
 def works_in_place(graph: Graph, op: Op) -> bool:
@@ -16,13 +15,4 @@ def works_in_place(graph: Graph, op: Op) -> bool:
     if not (op.kind.startswith('elementwise_') and op.kind.endswith('_grad')):
         return True
     shapes = {graph.values[v].shape or () for v in op.operands if v >= 0}
-    whole = max(shapes, key=lambda shape: (len(shape), sum(dim != ONE for dim in shape)))
-    return all(_covers(whole, shape) for shape in shapes)
-
-
-def _covers(whole: Tuple[Size, ...], shape: Tuple[Size, ...]) -> bool:
-    """Whether `shape`, its innermost dims of 1 left out, is a run of the dims of `whole`."""
-    start, last = len(whole) - len(shape), len(shape)
-    while last and shape[last - 1] == ONE:
-        last -= 1
-    return whole[start:start + last] == shape[:last]
+    return in_one_run(shapes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from transpiler.backends.paddle2.formulas import Slots, Tensor, largest
+from transpiler.backends.formulas import Slots, Tensor, largest
 from transpiler.ir import NOTHING, Size
 
 KIND, GRADIENT = 'einsum', 'einsum_grad'

@@ -14,8 +14,9 @@ import numpy as np
 from paddle.base import core
 
 from transpiler.ir import Size
+from transpiler.backends.formulas import Tensor, evaluate
+from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle2.contents import KnownContents
-from transpiler.backends.paddle2.formulas import Tensor, evaluate
 from transpiler.backends.paddle2.part_names import sliced_shape
 
 Shape = Tuple[int, ...]
@@ -47,8 +48,6 @@ _MOST: Mapping[str, Mapping[str, str]] = MappingProxyType({
     'matrix_nms': {'RoisNum': 'BBoxes[0]'},
 })  # yapf: disable
 _PICK_ROWS = ('unique', 'unique_consecutive')
-# Values that the kernel keeps per step, unit and layer for its gradient: gates, and states of the cell.
-_RNN_KEPT = {'LSTM': 6, 'GRU': 4}
 _NUMBERS = MappingProxyType({
     core.VarDesc.VarType.FP32: np.float32,
     core.VarDesc.VarType.FP64: np.float64,
@@ -132,10 +131,10 @@ def _slice(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> N
 def _rnn(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
     """The kernel sizes what it keeps for its gradient itself."""
     kept = block.find_var_recursive(op.output('Out')[0].encode())
-    out, layers = kept.shape(), op.attr('num_layers')
+    out = kept.shape()
     reserve = block.find_var_recursive(op.output('Reserve')[0].encode())
     if reserve is not None and -1 not in out and not op.attr('is_test'):
-        rows = _RNN_KEPT.get(op.attr('mode'), 1) * layers + layers - 1
+        rows = kept_rows(op.attr('mode'), op.attr('num_layers'))
         reserve.set_shape([rows, math.prod(out) * _item_bytes(kept) // _item_bytes(reserve)])
 
 

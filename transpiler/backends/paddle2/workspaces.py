@@ -1,25 +1,22 @@
 """What kernels allocate for themselves while they run (Paddle 2.6.2 on a CPU, without oneDNN).
 
-`workspaces.json` is what `python -m benchmarks.kernels` found by running each kernel alone at several sizes. For each
-kind of operator it has cases, of which the first whose conditions hold gives the bytes: a formula, see `formulas`.
-Conditions are `last @axis` (the attribute is the last dim of the first operand), `@name = value` in JSON, `has SLOT`,
-`rows SLOT` (selected rows), `alike SLOT SLOT` (of one type), `SLOT of FP32`, `SLOT dims 4`, `negative @name` (one of its numbers is),
-or two formulas that are equal; `not` turns each around.
+`workspaces.json` is what `python -m benchmarks.kernels` found by running each kernel alone at several sizes, in cases: see
+`backends.kernel_tables`.
 """
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.formulas import Tensor
+from transpiler.backends.kernel_tables import NONE, Case, Kernel, by_cases, parse
 from transpiler.backends.paddle2 import einsum
-from transpiler.backends.paddle2.formulas import Slots, Tensor, evaluate
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
 TABLE = Path(__file__).with_name('workspaces.json')
@@ -34,40 +31,10 @@ _Attribute = framework_pb2.OpDesc.Attr
 _BLOCKS = (framework_pb2.BLOCK, framework_pb2.BLOCKS)
 
 
-class Case(NamedTuple):
-    """Bytes of the kernels for which all of `when` hold. `at_most`: a bound, where no formula gives them to the byte."""
-
-    when: Tuple[str, ...]
-    bytes: str
-    at_most: bool = False
-
-
-class Kernel(NamedTuple):
-    """An operator about to run: its attributes, and the tensors of its slots, inputs before outputs."""
-
-    kind: str
-    attributes: Callable[[str], Any]
-    slots: Slots
-
-
 @lru_cache(maxsize=1)
 def table() -> Mapping[str, Tuple[Case, ...]]:
     """Cases by kind of operator."""
     return parse(TABLE.read_text(encoding='utf-8'))
-
-
-def parse(text: str) -> Mapping[str, Tuple[Case, ...]]:
-    """The table that `text` holds as JSON."""
-    found: Dict[str, Tuple[Case, ...]] = {}
-    for kind, cases in json.loads(text).items():
-        found[kind] = tuple(
-            Case(tuple(c.get('when', ())), c['bytes'], c.get('at_most', False)) for c in cases)
-    return MappingProxyType(found)
-
-
-def case_of(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Case]:
-    """The first of `cases` whose conditions hold for `kernel`."""
-    return next((case for case in cases if all(holds(c, kernel) for c in case.when)), None)
 
 
 def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
@@ -76,8 +43,7 @@ def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
         exact = einsum.workspace(kernel.kind, kernel.attributes(einsum.EQUATION), kernel.slots)
         if exact is not None:
             return exact
-    case = case_of(kernel, cases)
-    return None if case is None else evaluate(case.bytes, kernel.slots)
+    return by_cases(kernel, cases)
 
 
 def workspace_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
@@ -86,37 +52,9 @@ def workspace_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[S
     if desc.type in _WITHOUT | COLLECTIVES or any(a.type in _BLOCKS for a in desc.attrs):
         return NOTHING
     cases = table().get(desc.type, ())
-    if len(cases) == 1 and cases[0].bytes == '0':
+    if cases == NONE:
         return NOTHING
     return workspace(kernel_of(graph, op, desc), cases)
-
-
-def holds(condition: str, kernel: Kernel) -> bool:
-    """Whether `condition` does for `kernel`; one about a dim that nobody knows does not."""
-    if condition.startswith('not '):
-        return not holds(condition[4:], kernel)
-    words = condition.split()
-    if words[0] == 'last':
-        return _is_last(kernel, words[1][1:])
-    if words[0] == 'negative':
-        return any(number < 0 for number in kernel.attributes(words[1][1:]) or ())
-    if words[0] == 'has':
-        return bool(kernel.slots.get(words[1]))
-    if words[0] == 'rows':
-        return any(t.rows for t in kernel.slots.get(words[1], ()))
-    if words[0] == 'alike':
-        one, other = ({t.dtype for t in kernel.slots.get(slot, ())} for slot in words[1:])
-        return one == other
-    if words[1] == 'dims':
-        first = kernel.slots.get(words[0], ())
-        return bool(first) and first[0].shape is not None and len(first[0].shape) == int(words[2])
-    if words[1] == 'of':
-        return any(t.dtype == words[2] for t in kernel.slots.get(words[0], ()))
-    left, right = condition.split(' = ')
-    if left.startswith('@'):
-        return _plain(kernel.attributes(left[1:])) == json.loads(right)
-    sides = evaluate(left, kernel.slots), evaluate(right, kernel.slots)
-    return None not in sides and sides[0] == sides[1]
 
 
 def attributes_of(desc: framework_pb2.OpDesc) -> Callable[[str], Any]:
@@ -126,19 +64,6 @@ def attributes_of(desc: framework_pb2.OpDesc) -> Callable[[str], Any]:
         return next((_value(a) for a in desc.attrs if a.name == name), None)
 
     return find
-
-
-def _is_last(kernel: Kernel, name: str) -> bool:
-    axis = kernel.attributes(name)
-    axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
-    first = kernel.slots.get('X') or kernel.slots.get('Input') or ()
-    if isinstance(axis, list) or axis is None or not first or first[0].shape is None:
-        return False
-    return axis in (-1, len(first[0].shape) - 1)
-
-
-def _plain(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
 
 
 _FIELDS: Mapping[int, str] = MappingProxyType({

@@ -23,14 +23,16 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 has, kind_of)
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
+from transpiler.backends.paddle3.operators import MADE_AS
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
-from transpiler.backends.paddle3.tensors import bytes_of, dtype_of
+from transpiler.backends.paddle3.tensors import bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import KEEP, Graph, Op, OpFacts, Region, RegionKind, Site, Size, ValueKind
+from transpiler.ir import (KEEP, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
+                           ValueKind)
 from transpiler.ir.boundary import BOUNDARY, divide
 
 COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
@@ -424,6 +426,10 @@ class _Importer:
         made = self._new(value, shape=result_shape(op, slot, value.shape, shapes, inferred.shape))
         if inferred.at_most is not None:
             self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
+        others = MADE_AS.get(bare_kind(op))  # not every op that is asked for names bears it
+        dtype = others.get(op.get_output_names()[slot]) if others else None
+        if dtype is not None:
+            _make_as(self._graph.values[made], dtype)
         return made
 
     def _take_apart(self, op: Any, slot: int, takers: List[Any],
@@ -447,6 +453,12 @@ class _Importer:
 def _is_for(op: Any, value: Any) -> bool:
     """Whether nobody but `op`, and nothing inside of it, names `value`: the runtime lets go of it once the first trip has it."""
     return all(user.id() == op.id() for user in value.all_used_ops())
+
+
+def _make_as(value: Value, dtype: str) -> None:
+    value.dtype = dtype
+    if value.shape is not None:
+        value.size = Size.product(value.shape) * item_bytes(dtype)
 
 
 def _drop_what_is_named_later(graph: Graph) -> None:

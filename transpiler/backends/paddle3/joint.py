@@ -7,6 +7,7 @@ from typing import Any, FrozenSet, Tuple
 
 from transpiler.backends.paddle3.emitter import emit
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
+from transpiler.backends.paddle3.known_workspaces import look_up
 from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.programs import LivePrograms, Written
 from transpiler.runtime import Runtime
@@ -29,7 +30,9 @@ class JointPrograms(LivePrograms):
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
-        return import_program(target.program, fetched, skipped, cut=_cut(target))
+        imported = import_program(target.program, fetched, skipped, cut=_cut(target))
+        look_up(imported)
+        return imported
 
     def apply(self, target: JointProgram, written: Written) -> None:
         emit(written.imported, written.graph, str(written.program))

@@ -14,6 +14,7 @@ from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.emitter import Emitted, emit
 from transpiler.backends.paddle3.framing import check_frame
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
+from transpiler.backends.paddle3.known_workspaces import look_up
 from transpiler.backends.paddle3.naming import named
 from transpiler.backends.paddle3.packing import (Place, dump_trained, load, places, places_in_copy,
                                                  trains_blocks, values_at)
@@ -89,7 +90,9 @@ class LivePrograms:
 
     def read(self, target: Any, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
-        return import_program(target, fetched, skipped)
+        imported = import_program(target, fetched, skipped)
+        look_up(imported)
+        return imported
 
     def run_kernels(self, imported: ImportedProgram) -> None:
         measure(imported)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Optional, Sequence
 
+from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import UNMADE
 from transpiler.backends.paddle3.tensors import Shape
@@ -21,6 +22,8 @@ _ALONG_AXES = ('split', 'slice', 'strided_slice', 'topk', 'kthvalue', 'unbind', 
 # Their result's open dims are not those of an operand.
 _NEW_DIMS = ('expand', 'tile', 'repeat', 'gather', 'nonzero', 'masked_select', 'unique', 'pad', 'arange', 'linspace',
              'full', 'one_hot', 'shape', 'index', 'scatter', 'diag', 'meshgrid', 'sequence', 'unfold')  # yapf: disable
+# What Paddle declares of it is no shape; the slot of what is kept besides a mask.
+_RECURRENT, _KEPT = 'rnn', 'reserve'
 
 
 def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
@@ -37,6 +40,8 @@ def result_shape(op: Any,
                  inferred: Optional[Shape] = None) -> Optional[Shape]:
     """The shape of a result of `op` with these dims, -1 where open, by what was `inferred` of it, else by its operands; None if
     those don't tell."""
+    if bare_kind(op) == _RECURRENT and 0 in dims:
+        return _kept_by_layers(op, slot, operands[0])
     unmade = UNMADE.get(bare_kind(op))
     if unmade is not None and op.get_output_names()[slot] == unmade:
         return (Size(),)
@@ -51,6 +56,17 @@ def result_shape(op: Any,
         return None
     dim = _open_dim(op, dims, open_at[0], shapes)
     return None if dim is None else tuple(dim if d < 0 else Size.of(d) for d in dims)
+
+
+def _kept_by_layers(op: Any, slot: int, source: Optional[Shape]) -> Optional[Shape]:
+    """What the kernel of recurrent layers keeps for its gradient, which Paddle declares as empty: a mask like its result, and rows."""
+    given = op.attrs()
+    if source is None or given['is_test']:
+        return None if source is None else (Size(),)
+    out = (*source[:2], Size.of(given['hidden_size'] * (2 if given['is_bidirec'] else 1)))
+    if op.get_output_names()[slot] != _KEPT:
+        return out
+    return (Size.of(kept_rows(given['mode'], given['num_layers'])), Size.product(out))
 
 
 def _of_what_it_is_for(op: Any, slot: int, dims: Sequence[int],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Mapping, Optional, Tuple
+
+from paddle.base import core
 
 from transpiler.ir import Size, ValueKind
 
@@ -26,10 +29,20 @@ def kind_of(value: Any) -> ValueKind:
 
 
 def dtype_of(value: Any) -> str:
-    name = value.dtype.name
-    return _SHORT.get(name, name)
+    return short_name(value.dtype.name)
+
+
+def short_name(dtype: str) -> str:
+    """What Paddle 2.6 calls the type."""
+    return _SHORT.get(dtype, dtype)
 
 
 def bytes_of(value: Any, shape: Optional[Shape]) -> Optional[Size]:
     """Of a dense tensor of this shape; None if a dim is unknown."""
     return None if shape is None else Size.product(shape) * value.element_size()
+
+
+@lru_cache(maxsize=None)
+def item_bytes(dtype: str) -> int:
+    """Of an element of a type, by the name that `dtype_of` gives; 0 of none."""
+    return core.size_of_dtype(getattr(core.VarDesc.VarType, dtype)) if dtype else 0

@@ -16,6 +16,7 @@ from paddle.base.libpaddle import pir as bindings
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.scopes import passing_scope
 from transpiler.ir import NOTHING, Graph, Op, Size
 
@@ -26,11 +27,13 @@ _TRIED = (2, 5, 8)
 
 
 def measure(imported: ImportedProgram) -> None:
-    """Says of each op of the graph what its kernel allocates. Random numbers that are drawn later are those that they were."""
+    """Says of each op of the graph what its kernel allocates; of one that cannot be run alone what is known of it. Random numbers that are drawn later are those that they were."""
     found = _Kernels(imported.graph)
     with _undisturbed():
         for op, handle in imported.handles.items():
-            imported.graph.ops[op].workspace = found.workspace(imported.graph.ops[op], handle)
+            taken = found.workspace(imported.graph.ops[op], handle)
+            if taken is not None:
+                imported.graph.ops[op].workspace = taken
 
 
 @contextlib.contextmanager
@@ -125,10 +128,16 @@ class _Kernels:
         if maker is not None and bare_kind(maker) in ('full', 'full_int_array',
                                                       'assign_value') and not maker.num_operands():
             return maker.clone(pir.IrMapping(), bindings.CloneOptions(*_ALONE)).result(0)
-        shape = [size.evaluate(dims) for size in self._graph.values[value].shape]
-        made = _C_ops.full(shape, 0.0, source.dtype, core.CPUPlace())
+        like = self._graph.values[value]
+        shape = [size.evaluate(dims) for size in like.shape]
+        made = _C_ops.full(shape, 0.0, _type_of(source, like.dtype), core.CPUPlace())
         made.persistable = True  # or what the kernel looks at only for its shape is gone before it, in some runs
         return made
+
+
+def _type_of(source: Any, dtype: str) -> Any:
+    """That which `source` has in memory, which may be another than the program says."""
+    return source.dtype if dtype_of(source) == dtype else getattr(paddle, dtype.lower())
 
 
 def _taken(program: Any) -> int:

@@ -1,0 +1,103 @@
+"""The table of workspaces says what kernels of Paddle 3 allocate, to the byte, or bounds it; what it does not know is said."""
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+import paddle
+import pytest
+
+from benchmarks.apart import apart
+from benchmarks.kernels import pir
+from benchmarks.kernels.fit import Sample
+from benchmarks.kernels.recipes import Recipe, all_recipes
+from benchmarks.kernels.table import misses
+from benchmarks.programs import recurrent
+from benchmarks.programs.case import Options
+from tests.backends.paddle3.running import MIB, Build, first_peak, optimized
+from transpiler import memory_optimize
+from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.known_workspaces import look_up, table, workspace
+
+# One of each sort of formula: columns, buffers like an operand, sorts along a middle dim, lists, what is kept for a gradient.
+SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_groups', 'images.batch_norm_layer',
+          'images.layer_norm_layer', 'images.grid_sample_bilinear_zeros', 'reductions.argsort_middle',
+          'reductions.topk_last', 'shapes.concat', 'shapes.matmul_broadcast', 'training.lamb', 'training.lstm_3',
+          'training.lstm_lengths', 'training.lstm_states', 'training.gru_both', 'training.gru_given_3',
+          'training.rnn_2', 'pointwise.add_middle', 'pointwise.add_middle_first', 'pointwise.multiply_ones',
+          'pointwise.divide_both_first', 'shapes.index_put_rows', 'shapes.repeat_interleave_middle')  # yapf: disable
+# Operands of sums, by their shapes: where the smaller one's dims stand side by side in the other, and where not.
+SHAPES = [([4, 8], [8]), ([4, 8], [1, 8]), ([4, 8], [4, 1]), ([2, 4, 8], [2, 1, 8]),
+          ([2, 4, 8], [4, 8]), ([2, 4, 8], [1, 4, 8]), ([2, 4, 8], [2, 4, 1]), ([2, 4, 8], [1]),
+          ([1, 8], [1, 8]), ([4, 8], [1, 1]), ([2, 1, 8], [1, 4, 8]), ([8], [2, 4, 8])]
+PROGRAMS: Dict[str, Build] = {
+    'lstm': lambda: recurrent.lstm(Options(static_batch=True)),
+    'gru': lambda: recurrent.gru(Options(static_batch=True, layers=1)),
+}  # yapf: disable
+
+
+def seen_of(recipe: Recipe) -> List[Sample]:
+    return [pir.sample(each) for each in pir.observe(recipe, 1)]
+
+
+@pytest.mark.parametrize('name', SAMPLE)
+def test_kernels_allocate_what_the_table_says(name: str) -> None:
+    seen = seen_of(all_recipes()[name])
+    assert seen
+    assert misses(table(), seen, workspace) == []
+
+
+def test_a_wrong_table_is_found_out() -> None:
+    seen = seen_of(all_recipes()['images.conv3d'])
+    kinds = {kind: cases for kind, cases in table().items() if 'conv3d' not in kind}
+    assert {miss.kind for miss in misses(kinds, seen, workspace)} == {'conv3d', 'conv3d_grad'}
+
+
+def test_the_gradient_of_a_broadcast_makes_its_results_twice_or_not() -> None:
+    found = []
+    for x, y in SHAPES:
+        seen = seen_of(lambda d: paddle.add(d.x(*x), d.x(*y)))
+        assert misses(table(), seen, workspace) == []
+        found += [one.bytes for one in seen if one.kernel.kind == 'add_grad']
+    assert len(found) == len(SHAPES) and 0 in found and any(found)
+
+
+def test_the_table_covers_most_of_what_a_cpu_can_run() -> None:
+    assert sum(map(bool, table().values())) >= 550
+    assert sum(any(c.bytes != '0' for c in cases) for cases in table().values()) >= 85
+
+
+def test_what_nobody_has_run_is_said_to_be_unknown() -> None:
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        x = paddle.static.data('x', [4, 8])
+        product = paddle.einsum('ij,kj->ik', x, paddle.exp(x))
+    report = memory_optimize(main, fetch_list=[product])
+    assert report.unknown_workspaces == ['einsum']
+
+
+def test_columns_of_an_open_batch_are_counted() -> None:
+    """One image at a time: their columns do not grow with the batch; a layer's norm does."""
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        image = paddle.static.data('image', [-1, 3, 6, 6])
+        kernel = paddle.create_parameter([4, 3, 3, 3], 'float32')
+        hidden = paddle.flatten(paddle.nn.functional.conv2d(image, kernel), 1)
+        normed = paddle.nn.LayerNorm(64)(hidden)
+        paddle.optimizer.SGD(0.1).minimize(paddle.mean(normed**2.0))
+    imported = import_program(main)
+    look_up(imported)
+    taken = {op.kind: op.workspace for op in imported.graph.walk() if op.workspace}
+    assert taken['conv2d'].evaluate({}) == 4 * 3 * 3**2 * 4**2
+    assert taken['layer_norm_grad'].evaluate({'N': 5}) == 4 * 5 * (2 * 64 + 1)
+
+
+def _needed_and_measured(name: str) -> Tuple[float, float]:
+    needed = optimized(PROGRAMS[name]()).needed_bytes / MIB
+    return needed, first_peak(PROGRAMS[name], needed * 1.01, ordered=True, rewrite=optimized)
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_the_peak_with_workspaces_is_what_was_predicted(name: str) -> None:
+    """Most of it is a kernel's own, or kept for its gradient."""
+    needed, measured = apart(_needed_and_measured, name)
+    assert abs(needed - measured) <= 0.01 * measured

@@ -1,0 +1,127 @@
+"""What kernels allocate for themselves while they run (Paddle 3.3.1 on a CPU), without running them.
+
+`workspaces.json` is what `python -m benchmarks.kernels` found by running each kernel alone at several sizes, in cases: see
+`backends.kernel_tables`. Slots and attributes are called what Paddle 3 calls them; an operand that is a number in the program is an
+attribute, too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from transpiler.backends.formulas import Tensor
+from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, parse
+from transpiler.backends.paddle3 import broadcasts
+from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.importer import Handle, ImportedProgram
+from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.tensors import item_bytes
+from transpiler.ir import NOTHING, Op, Size, Value, ValueKind
+
+TABLE = Path(__file__).with_name('workspaces.json')
+# They make numbers that the program has; `data` is what the caller gives.
+NUMBERS = ('full', 'full_int_array')
+# Kernels that hand on what is there.
+_WITHOUT = frozenset({'data', 'feed', 'fetch', 'share_data', 'share_var', 'depend', 'nop'})
+
+
+@lru_cache(maxsize=1)
+def table() -> Mapping[str, Cases]:
+    """Cases by kind of operator."""
+    return parse(TABLE.read_text(encoding='utf-8'))
+
+
+def look_up(imported: ImportedProgram) -> None:
+    """Says of each op of the graph what its kernel allocates; None if nobody knows."""
+    values = imported.graph.values
+    for at, handle in imported.handles.items():
+        op = imported.graph.ops[at]
+        if not _is_nothing(op, handle):
+            op.workspace = _of(handle, values)
+
+
+def _is_nothing(op: Op, handle: Handle) -> bool:
+    """Whether no kernel runs for it, or one that needs no memory."""
+    return bool(handle.op.num_regions() or op.facts.boundary or op.kind in _WITHOUT or
+                not handle.op.name().startswith(DIALECT))
+
+
+def _of(handle: Handle, values: Sequence[Value]) -> Optional[Size]:
+    kind = bare_kind(handle.op)
+    cases = table().get(kind)
+    if cases is None and kind not in broadcasts.KINDS:
+        return None
+    made = [() if _is_unread_list(value) else ids
+            for value, ids in zip(handle.op.results(), handle.results)]
+    touched = (values[v] for slot in (*handle.operands, *made) for v in slot if v >= 0)
+    if any(each.kind is not ValueKind.DENSE for each in touched):
+        return None
+    if cases == NONE:
+        return NOTHING
+    slots = _slots(handle.op.get_output_names(), made, values)
+    slots.update(_slots(handle.op.get_input_names(), handle.operands, values))
+    return workspace(Kernel(kind, attributes_of(handle.op), slots), cases or ())
+
+
+def _is_unread_list(value: Any) -> bool:
+    """Whether it is a list of which nobody has a member: the graph has none of them, and the table counts them as the kernel's own."""
+    return bool(value.initialized() and value.is_combine() and value.use_empty())
+
+
+def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
+    """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
+    if kernel.kind in broadcasts.KINDS:
+        return broadcasts.workspace(kernel.kind, kernel.slots)
+    return by_cases(kernel, cases)
+
+
+def _slots(names: Sequence[str], ids: Sequence[Sequence[int]],
+           values: Sequence[Value]) -> Dict[str, Tuple[Tensor, ...]]:
+    return {
+        name: tuple(_tensor(values[v]) for v in each if v >= 0) for name, each in zip(names, ids)
+    }
+
+
+def _tensor(value: Value) -> Tensor:
+    return Tensor(value.shape, item_bytes(value.dtype), value.dtype)
+
+
+def attributes_of(op: Any) -> Callable[[str], Any]:
+    """Gives an attribute of `op` by its name; None if it has none."""
+    known: List[Dict[str, Any]] = []
+
+    def find(name: str) -> Any:
+        if not known:
+            known.append(op.attrs())
+        return plain(known[0][name]) if name in known[0] else _number(op, name)
+
+    return find
+
+
+def attribute_names(op: Any) -> List[str]:
+    """Those of attributes, and of operands that are numbers."""
+    names = op.get_input_names()
+    return [*op.get_attr_names(), *(n for n in names if _number(op, n) is not None)]
+
+
+def plain(value: Any) -> Any:
+    """Numbers, texts and lists of them are what they are; of a type its name; else None."""
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    return getattr(value, 'name', None) if type(value).__name__ == 'DataType' else None
+
+
+def _number(op: Any, name: str) -> Any:
+    """What the operand of that name is, if the program has it as a number, or as some."""
+    names = op.get_input_names()
+    source = op.operand_source(names.index(name)) if name in names else None
+    maker = source.get_defining_op() if source is not None and source.initialized() else None
+    if maker is None or bare_kind(maker) not in NUMBERS or maker.num_operands():
+        return None
+    value = plain(maker.attrs()['value'])
+    whole = isinstance(value, float) and 'INT' in source.dtype.name
+    return int(value) if whole else value
