@@ -13,9 +13,9 @@ needs_cpu_build = pytest.mark.skipif(
     'is not relied on')
 
 # For dropouts made again from their masks: on 3.0 nothing puts a number where a mask says without a tensor more.
-needs_masked_dropout = pytest.mark.skipif(
-    paddle.__version__.startswith('3.') and not hasattr(paddle._C_ops, 'masked_fill'),
-    reason='this Paddle has no masked_fill')
+needs_masked_dropout = pytest.mark.skipif(paddle.__version__.startswith('3.') and
+                                          not hasattr(paddle._C_ops, 'masked_fill'),
+                                          reason='this Paddle has no masked_fill')
 
 # For scripts that Paddle makes float16 programs of where the build has kernels for that on any device.
 needs_float32_from_amp = pytest.mark.skipif(
