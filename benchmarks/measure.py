@@ -23,6 +23,8 @@ from transpiler.serving.apart import Peaks, current_bytes, status as process_byt
 
 # Fetched values up to this many bytes are reported whole, larger ones as their digest.
 WHOLE_BYTES = 64
+# Of Paddle 3: what declares parameters and states, and where their names are.
+STATES = {"builtin.parameter": "parameter_name", "pd_op.data": "name"}
 
 
 class Watcher:
@@ -62,15 +64,23 @@ def digest(value: np.ndarray) -> str:
     return raw.hex() if len(raw) <= WHOLE_BYTES else "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
-def state_digest(program: static.Program, scope: Any) -> str:
-    """The sha256 of all parameters, optimizer state and statistics, in the order of their names."""
+def state_names(program: Any) -> List[str]:
+    """Of parameters, optimizer state and statistics, in the order of their names; on Paddle 3, which counts on in names from
+    program to program, of their declarations."""
+    if hasattr(program, "desc"):
+        return sorted({
+            each.name
+            for each in program.list_vars()
+            if each.persistable and each.desc.type() == core.VarDesc.VarType.LOD_TENSOR
+        })
+    declared = [op for op in program.global_block().ops if op.name() in STATES]
+    return [op.attrs()[STATES[op.name()]] for op in declared if op.result(0).persistable]
+
+
+def state_digest(program: Any, scope: Any) -> str:
+    """The sha256 of all that `state_names` names."""
     total = hashlib.sha256()
-    names = {
-        each.name
-        for each in program.list_vars()
-        if each.persistable and each.desc.type() == core.VarDesc.VarType.LOD_TENSOR
-    }
-    for name in sorted(names):
+    for name in state_names(program):
         variable = scope.find_var(name)
         if variable is None or not variable.get_tensor()._is_initialized():
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Mapping
+from typing import Any, Iterable, List, Mapping
 
 import numpy as np
 import paddle
@@ -31,12 +31,22 @@ def save(folder: Path, name: str, options: Options) -> Path:
     case = build(name, replace(options, inference=True))
     executor = static.Executor(paddle.CPUPlace())
     feed = case.feed(0)
-    block = case.main.global_block()
+    inputs, outputs = _values(case.main, feed), _values(case.main, case.fetch)
     with passing_scope() as scope, static.scope_guard(scope):
         executor.run(case.startup)
-        static.save_inference_model(str(folder / name), [block.var(n) for n in feed],
-                                    [block.var(n) for n in case.fetch],
+        static.save_inference_model(str(folder / name),
+                                    inputs,
+                                    outputs,
                                     executor,
                                     program=case.main)
     np.savez(str(folder / name) + ".npz", **feed)
     return folder / name
+
+
+def _values(main: Any, named: Iterable[Any]) -> List[Any]:
+    """What is fed or fetched: on Paddle 3 fed values alone have names, which their ops know."""
+    block = main.global_block()
+    if hasattr(main, "desc"):
+        return [block.var(n) for n in named]
+    fed = {op.attrs()["name"]: op.result(0) for op in block.ops if op.name() == "pd_op.data"}
+    return [fed[n] if isinstance(n, str) else n for n in named]

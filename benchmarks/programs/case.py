@@ -114,8 +114,8 @@ class Draft:
     def finish(self, loss: Any, outputs: Sequence[Any]) -> Case:
         """Train on `loss`, or with `--inference` keep the forward part and fetch `outputs`."""
         options, main = self.options, self.main
-        if options.inference:
-            main = main.clone(for_test=True)
+        if options.inference:  # on Paddle 3 a clone is always the same: who builds says what is not trained
+            main = main.clone(for_test=True) if hasattr(main, "desc") else main
         else:
             optimizer = make_optimizer(options.optimizer)
             if options.checkpoints:

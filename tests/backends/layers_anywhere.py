@@ -19,6 +19,7 @@ from benchmarks.measure import Peaks, Watcher
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
                                    static, trained)
+from tests.builds import needs_masked_dropout
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
 from transpiler.backends.optimizers import step_bytes
@@ -171,6 +172,7 @@ def test_less_is_kept_although_something_else_makes_the_peak() -> None:
     assert found[0] == found[1] and program.kept_after <= 0.5 * program.kept_before
 
 
+@needs_masked_dropout
 def test_half_of_what_a_transformer_with_dropout_keeps_is_made_again() -> None:
     """At the lowest peak that there is in the time more would stay: a slightly higher one is given for it."""
     network = NETWORKS['dropout']

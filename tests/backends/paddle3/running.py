@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator, List, Tuple
 import numpy as np
 import paddle
 
+from benchmarks.measure import state_names
 from benchmarks.programs.case import Case
 from transpiler.backends.scopes import fresh_scope
 from tests import settled
@@ -39,16 +40,6 @@ def in_order() -> Iterator[None]:
         paddle.set_flags({FLAG: False})
 
 
-def kept_names(program: Any) -> List[str]:
-    """Parameters and states, in the order of their declarations: Paddle counts on in names from program to program."""
-    found = []
-    for op in program.global_block().ops:
-        if op.name() in ('builtin.parameter', 'pd_op.data') and op.result(0).persistable:
-            attributes = op.attrs()
-            found.append(attributes.get('parameter_name') or attributes['name'])
-    return found
-
-
 def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> Seen:
     """Runs `case` from its start in a scope of its own, with the same random numbers each time."""
     program = program or case.main
@@ -69,7 +60,7 @@ def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> S
         scope = paddle.static.global_scope()
         kept = tuple(
             hashlib.sha256(np.array(scope.find_var(n).get_tensor()).tobytes()).digest()
-            for n in kept_names(program))
+            for n in state_names(program))
         executor.close()
     return Seen(tuple(fetched), kept, tuple(peaks))
 

@@ -32,6 +32,8 @@ def test_training_gives_the_same_bytes(way: str, full_graph: bool) -> None:
     assert modes == ({'train', 'eval'} if way == 'evaluated between' else {'train'})
 
 
+@pytest.mark.skipif(not hasattr(OpcodeExecutorCache, 'MAX_COMPILE_TIME_PER_CODE'),
+                    reason='Paddle 3.0 gives no function up for its time')
 def test_planning_does_not_count_as_the_time_that_paddle_took(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """After 40 seconds Paddle runs what is new of a function op by op."""

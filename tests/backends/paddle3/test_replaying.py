@@ -11,12 +11,12 @@ from paddle import nn, static
 from tests import settled
 from tests.backends.layers import BATCH, WIDTH, data
 from tests.backends.layers import static as made_static
-from tests.builds import needs_cpu_build
+from tests.builds import needs_cpu_build, needs_masked_dropout
 from transpiler import memory_optimize
 from transpiler.backends.paddle3 import emitter, replaying
 from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT
 
-pytestmark = needs_cpu_build
+pytestmark = [needs_cpu_build, needs_masked_dropout]
 ODD = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, -1e-42, 3e38])
 
 

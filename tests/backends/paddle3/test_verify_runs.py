@@ -8,10 +8,11 @@ import numpy as np
 import paddle
 import pytest
 
+from benchmarks.measure import state_names
 from benchmarks.programs import loops, simple
 from benchmarks.programs.case import Case, Options
 from transpiler.backends.scopes import fresh_scope
-from tests.backends.paddle3.running import kept_names, optimized
+from tests.backends.paddle3.running import optimized
 from transpiler import VerificationError
 
 
@@ -80,10 +81,10 @@ def test_loops_and_branches_that_are_trained_run_here(build: Any) -> None:
     with paddle.static.program_guard(case.main, case.startup), fresh_scope() as scope:
         report = optimized(case, verify_runs=3, verify_feed=[case.feed(0), case.feed(1)])
         assert dice() == before
-        assert not [n for n in kept_names(case.main) if scope.find_var(n) is not None]
+        assert not [n for n in state_names(case.main) if scope.find_var(n) is not None]
     found = report.measured
     assert report.changed and found.equal and not found.note and found.runs == 3
-    assert found.states == len(kept_names(case.main)) > 1
+    assert found.states == len(state_names(case.main)) > 1
     for side in (found.untouched, found.optimized):
         assert side.growth_bytes is None and side.cpu_seconds > 0
         assert min(side.first_peak_bytes, side.later_peak_bytes) > 0

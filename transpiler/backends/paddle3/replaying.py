@@ -19,19 +19,20 @@ from transpiler.errors import VerificationError
 from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT, ZEROS_LIKE, Meaning, Replay
 
 _NUMBER = 'full'
+_REPLACES = 'masked_fill'  # Paddle 3.0 has no such operator
 _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
     'equal': Meaning.EQUAL,
-    'masked_fill': Meaning.REPLACED,
+    _REPLACES: Meaning.REPLACED,
     'divide': Meaning.QUOTIENT,
 })
 # Operators of which the result looks like the first operand, and the last is a number of its type.
-_KEEP_LOOKS = ('masked_fill', 'divide')
+_KEEP_LOOKS = (_REPLACES, 'divide')
 KINDS = frozenset({ZEROS_LIKE, CONVERT, SELECT, FILL, DIVIDE})
 
 
 def replay_of(op: Any) -> Optional[Replay]:
     """How `op`, a dropout for training, can be made again; None if it cannot."""
-    if bare_kind(op) != 'dropout' or not has_cpu_kernels_alone():
+    if bare_kind(op) != 'dropout' or not has_cpu_kernels_alone() or not hasattr(_C_ops, _REPLACES):
         return None
     names_in, names_out, attributes = op.get_input_names(), op.get_output_names(), op.attrs()
     share = _number(op.operand_source(names_in.index('p'))) if 'p' in names_in else None
