@@ -16,8 +16,9 @@ from benchmarks.programs.case import Options
 from tests.backends.paddle3.running import MIB, Build, first_peak, optimized
 from transpiler import memory_optimize
 from transpiler.backends.paddle3.importer import import_program
-from transpiler.backends.paddle3.known_workspaces import look_up, table, workspace
+from transpiler.backends.paddle3.known_workspaces import is_covered, look_up, table, workspace
 
+pytestmark = pytest.mark.skipif(not is_covered(), reason='the table is of later kernels')
 # One of each sort of formula: columns, buffers like an operand, sorts along a middle dim, lists, what is kept for a gradient.
 SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_groups', 'images.batch_norm_layer',
           'images.layer_norm_layer', 'images.grid_sample_bilinear_zeros', 'reductions.argsort_middle',
