@@ -400,8 +400,8 @@ class Wide(paddle.nn.Layer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.up, self.down = paddle.nn.Linear(128, 512), paddle.nn.Linear(512, 128)
-        self.again, self.out = paddle.nn.Linear(128, 512), paddle.nn.Linear(512, 128)
+        self.up, self.down = paddle.nn.Linear(256, 1024), paddle.nn.Linear(1024, 256)
+        self.again, self.out = paddle.nn.Linear(256, 1024), paddle.nn.Linear(1024, 256)
 
     def forward(self, x: Any) -> Any:
         x = x + self.down(paddle.nn.functional.gelu(paddle.tanh(self.up(x)) * 2.0))
@@ -450,7 +450,7 @@ class Steps:
         """Of the next step."""
         self._peaks.start_run()
         with Watcher() as watcher:
-            loss = self._made(paddle.ones([512, 128]))
+            loss = self._made(paddle.ones([1024, 256]))
             loss.backward()
             self._optimizer.step()
             self._optimizer.clear_grad()
@@ -481,7 +481,7 @@ def test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_canno
     in_time = least - report.sure_bytes + report.needed_bytes
     assert 0.97 * in_time <= later <= least
     first, = settled.least(lambda: [min(first, Steps(kind, least).peak())], [least], most=20)
-    assert first <= least
+    assert first <= least, (first, least, in_time)
     refused = Steps(kind, least - 1)
     with pytest.warns(UserWarning, match=f'{least - 1} is less than the {least} bytes') as said:
         refused.peak()
