@@ -26,9 +26,10 @@ from transpiler.backends.paddle3.importer import COMBINE, SLICE, SPLIT
 from transpiler.backends.paddle3.known_workspaces import (NUMBERS, attribute_names, attributes_of)
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
 from transpiler.backends.paddle3.tensors import dtype_of, item_bytes, short_name
+from transpiler.backends.paddle3.workspaces import peak_while
 from transpiler.backends.scopes import passing_scope
 from transpiler.ir import Size
-from transpiler.serving.apart import current_bytes, peak_bytes
+from transpiler.serving.apart import current_bytes
 
 _FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_trace_run': True}
 _ALONE = (False, True, False)
@@ -88,7 +89,7 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
     paddle.set_flags(_FLAGS)
     try:
         with passing_scope() as scope, paddle.static.scope_guard(scope):
-            _run(startup, scope)
+            peak_while(startup, scope)
             for name, value in draw.feed.items():
                 scope.var(name).get_tensor().set(value, core.CPUPlace())
             yield from _Bench(scope).run(main)
@@ -133,17 +134,17 @@ class _Bench:
         if any(value.initialized() and value.is_combine() for value in op.results()):
             program, _ = self._program(op)
             before = current_bytes()
-            own = _run(program, self._scope) - before
+            own = peak_while(program, self._scope) - before
             program, copy = self._program(op)
             self._keep(program, op, copy)
-            _run(program, self._scope)
+            peak_while(program, self._scope)
             slots = self._slots(op)
             own -= sum(map(self._bytes, op.results()))
         else:
             program, copy = self._program(op)
             self._keep(program, op, copy)
             before = current_bytes()
-            peak = _run(program, self._scope)
+            peak = peak_while(program, self._scope)
             own, slots = peak - max(before, current_bytes()), self._slots(op)
         find = attributes_of(op)
         attributes = {name: find(name) for name in attribute_names(op) if name not in _NOT_FACTS}
@@ -254,19 +255,6 @@ class _Bench:
             dtype = short_name(tensor._dtype().name) if own else dtype_of(value)
             return ((tuple(tensor.shape()), dtype),)
         return ((tuple(value.shape), dtype_of(value)),)
-
-
-def _run(program: Any, scope: Any) -> int:
-    """Bytes that are there at most meanwhile. What runs it is gone, and has freed all, afterwards: see
-    `transpiler.backends.paddle3.workspaces`."""
-    plan = core.Plan([core.Job('default')], {'default': program})
-    place = core.Place()  # 3.0 takes no other
-    place.set_place(core.CPUPlace())
-    runner = core.StandaloneExecutor(place, plan, scope)
-    core.host_memory_stat_reset_peak_value('Allocated', 0)
-    runner.run([], False)
-    del runner, plan
-    return peak_bytes()
 
 
 def _members(value: Any) -> List[Any]:

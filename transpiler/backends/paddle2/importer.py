@@ -22,8 +22,8 @@ from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
-from transpiler.backends.paddle2.shapes import Inferred, infer
 from transpiler.backends.paddle2.separate import makes_separately, spare_released
+from transpiler.backends.paddle2.shapes import Inferred, infer
 from transpiler.backends.paddle2.slices import link_slices
 from transpiler.backends.paddle2.workspaces import workspace_of
 from transpiler.errors import InvalidProgramError

@@ -13,11 +13,11 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from paddle.base import core
 
-from transpiler.ir import Size
 from transpiler.backends.formulas import Tensor, evaluate
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle2.contents import KnownContents
 from transpiler.backends.paddle2.part_names import sliced_shape
+from transpiler.ir import Size
 
 Shape = Tuple[int, ...]
 

@@ -221,29 +221,34 @@ def _separate_slots() -> Mapping[str, Mapping[str, Sequence[str]]]:
     return MappingProxyType(json.loads(SEPARATE.read_text(encoding='utf-8')))
 
 
-def _separate(desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, FrozenSet[int]], ...]:
-    """Where it is asked for more than one of them. Kernels of devices were not run."""
+def _alone(desc: framework_pb2.OpDesc) -> Dict[str, Sequence[str]]:
+    """By slot of a result that it is asked for, slots that are not read for that alone; nothing if that is not sure of each. Kernels of
+    devices were not run."""
     slots = _separate_slots().get(desc.type, {})
     asked = [s for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
-    if (len(asked) < 2 or any(len(s.arguments) != 1 or s.parameter not in slots for s in asked) or
-            not _runs_on_own_cpu_kernel(desc) or is_channel_last(desc)):
+    sure = slots and all(len(s.arguments) == 1 and s.parameter in slots for s in asked)
+    if not sure or not _runs_on_own_cpu_kernel(desc) or is_channel_last(desc):
+        return {}
+    return {s.parameter: slots[s.parameter] for s in asked}
+
+
+def _separate(desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, FrozenSet[int]], ...]:
+    """Where it is asked for more than one of them."""
+    alone, first_out = _alone(desc), first_positions(desc.outputs)
+    if len(alone) < 2:
         return ()
-    first_out = first_positions(desc.outputs)
     return tuple(
-        (first_out[s.parameter], _positions(desc.inputs, slots[s.parameter])) for s in asked)
-
-
-def is_channel_last(desc: framework_pb2.OpDesc) -> bool:
-    return any(a.s in _CHANNEL_LAST for a in desc.attrs if a.name == 'data_format')
+        (first_out[slot], _positions(desc.inputs, unread)) for slot, unread in alone.items())
 
 
 def unread_when_released(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
     """Operands of which it reads the shape alone, if it makes one of its `separate` results and no other."""
-    slots = _separate_slots().get(desc.type, {})
-    asked = [s.parameter for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
-    if len(asked) != 1 or asked[0] not in slots or not _runs_on_own_cpu_kernel(desc):
-        return frozenset()
-    return frozenset() if is_channel_last(desc) else _positions(desc.inputs, slots[asked[0]])
+    alone = list(_alone(desc).values())
+    return _positions(desc.inputs, alone[0]) if len(alone) == 1 else frozenset()
+
+
+def is_channel_last(desc: framework_pb2.OpDesc) -> bool:
+    return any(a.s in _CHANNEL_LAST for a in desc.attrs if a.name == 'data_format')
 
 
 def _adds(desc: framework_pb2.OpDesc) -> float:

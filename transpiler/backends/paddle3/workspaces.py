@@ -144,17 +144,21 @@ def _taken(program: Any) -> int:
     """Bytes that are there at most while it runs, above those that are there before or, if others free some, after it."""
     before = _there()
     with passing_scope() as scope:
-        # Paddle's `Executor` keeps this, with the thread that frees, until Python looks for cycles: what that has not freed yet would be
-        # taken for what was there before the next run. Gone, it has freed all.
-        plan = core.Plan([core.Job('default')], {'default': program})
-        place = core.Place()  # 3.0 takes no other
-        place.set_place(core.CPUPlace())
-        runner = core.StandaloneExecutor(place, plan, scope)
-        core.host_memory_stat_reset_peak_value('Allocated', 0)
-        runner.run([], False)
-        del runner, plan
-        peak = core.host_memory_stat_peak_value('Allocated', 0)
-    return int(peak) - min(before, _there())
+        peak = peak_while(program, scope)
+    return peak - min(before, _there())
+
+
+def peak_while(program: Any, scope: Any) -> int:
+    """Bytes that are there at most while `program` runs. What runs it is gone, and has freed all, afterwards: Paddle's `Executor` keeps
+    it, with the thread that frees, until Python looks for cycles."""
+    plan = core.Plan([core.Job('default')], {'default': program})
+    place = core.Place()  # 3.0 takes no other
+    place.set_place(core.CPUPlace())
+    runner = core.StandaloneExecutor(place, plan, scope)
+    core.host_memory_stat_reset_peak_value('Allocated', 0)
+    runner.run([], False)
+    del runner, plan
+    return int(core.host_memory_stat_peak_value('Allocated', 0))
 
 
 def _there() -> int:
