@@ -1,4 +1,5 @@
-"""With collection off, no gradient of a loop takes what an earlier run left for its own, however trips change from run to run.
+"""With collection off, no gradient of a loop takes what an earlier run left for its own, however trips change from run to run,
+nor does a kernel that goes on with what its result holds.
 
 Untouched Paddle does: the gradient of a result that nothing depends on is filled with zeros only while its variable is empty,
 and a loop without a trip writes no gradient at all. What is right is what the collecting executor computes.
@@ -219,6 +220,36 @@ def test_untouched_paddle_takes_them(network: Callable[..., Variable], trips: Li
 def test_generated_nests_of_loops(seed: int) -> None:
     plain = assert_right(generated(seed), TRIPS)
     assert differs(ran(plain, TRUE_MODE), ran(plain, Mode(False, 'sequential')))
+
+
+def _put(ends: bool) -> Case:
+    """A number is put into a batch, by a kernel that copies the batch only if its result holds nothing. `ends`: nobody reads the
+    batch afterwards, so that Paddle has it work in place."""
+    with new_programs() as (main, startup):
+        hidden = fc(data('x', -1, WIDTH), WIDTH, 'tanh')
+        wide = paddle.matmul(paddle.concat([hidden] * 64, axis=1), paddle.ones([64 * WIDTH, 512]))
+        wide = paddle.mean(paddle.matmul(wide, paddle.ones([512, 512])))
+        here = [paddle.to_tensor([0]), paddle.to_tensor([1])]
+        loss = paddle.mean(paddle.index_put(hidden, here, paddle.to_tensor([0.3]))) + wide
+        loss = loss if ends else loss + paddle.mean(paddle.exp(hidden))
+    rows = (2, 1, 5, 2)
+    return Case(main, startup,
+                lambda step: {'x': np.random.RandomState(step).rand(rows[step], WIDTH).astype('f4')},
+                [loss.name])
+
+
+@pytest.mark.parametrize('ends', [True, False])
+def test_no_kernel_goes_on_with_what_an_earlier_run_left(ends: bool) -> None:
+    plain, optimized = _put(ends), _put(ends)
+    report = memory_optimize(optimized.main,
+                             fetch_list=list(optimized.fetch),
+                             runtime='retaining',
+                             batch_size=5)
+    truth = ran(plain, TRUE_MODE)
+    assert report.changed and not differs(truth, ran(plain, Mode()))
+    for mode in HOLDING:
+        assert differs(truth, ran(plain, mode)) is not ends  # Paddle's own, untouched
+        assert_same_bytes(truth, ran(optimized, mode), str(mode))
 
 
 def test_a_gradient_that_is_fetched_is_forgotten_too() -> None:

@@ -1,9 +1,12 @@
-"""What an earlier run may have left where a gradient looks before anyone has written.
+"""What an earlier run may have left where an operator looks before anyone has written.
 
 The gradient of a loop reads those of all its results. One that no op makes, because nothing depends on that result, is filled
 with zeros by the runtime, if its variable is empty; and a loop without a trip writes no gradient at all. Where the runtime
 frees dead variables both are empty in each run. Where it retains them, they have what the last run left, and the gradients
 come out wrong, also those of the program that nobody rewrote.
+
+A kernel that goes on with what its result holds takes the result of the last run for half done: it is right only as long as the
+runtime has it work in place. Which it does rests on the order of ops, and on who else holds the operand, so a rewrite may end it.
 """
 
 from __future__ import annotations
@@ -15,21 +18,25 @@ from transpiler.ir import FORGET, RELEASE, Graph, Op, RegionKind, Value, ValueKi
 
 def left_by_earlier_runs(graph: Graph) -> Dict[int, List[int]]:
     """By op of the main block that is the first to name them: its temporaries that have nothing in them by then, or what an
-    earlier run left there. Only gradients of loops are asked, and of branches with loops in them."""
+    earlier run left there. Asked are gradients of loops, and of branches with loops in them, and results that their kernels go
+    on with."""
     found: Dict[int, List[int]] = {}
     named: Set[int] = set()
     for op in (op for op in graph.region_ops(0) if op.kind not in (FORGET, RELEASE)):
         fresh = [v for v in dict.fromkeys(op.reads() + op.writes()) if v not in named]
-        if _is_gradient(graph, op):
-            found[op.id] = [v for v in fresh if _is_temporary(graph.values[v])]
+        asked = fresh if _is_gradient(graph, op) else _goes_on_with(op)
+        found[op.id] = [v for v in fresh if v in asked and _is_temporary(graph.values[v])]
         named.update(fresh, *(inner.reads() + inner.writes() for inner in graph.inside(op)))
     return {op: values for op, values in found.items() if values}
 
 
 def not_forgotten(graph: Graph) -> List[str]:
-    """Names of those of `left_by_earlier_runs` that no FORGET op empties, sorted."""
+    """Names of those that `left_by_earlier_runs` finds of gradients, and that no FORGET op empties, sorted."""
     emptied = {v for op in graph.region_ops(0) if op.kind == FORGET for v in op.writes()}
-    left = {v for values in left_by_earlier_runs(graph).values() for v in values}
+    left = {
+        v for op, values in left_by_earlier_runs(graph).items() if _is_gradient(graph, graph.ops[op])
+        for v in values
+    }
     return sorted({graph.values[v].name for v in left - emptied})
 
 
@@ -49,6 +56,11 @@ def piled_up(graph: Graph) -> List[str]:
     }
     left = (graph.values[v] for v in writes)
     return sorted({v.name for v in left if v.region in kept and v.storage not in released})
+
+
+def _goes_on_with(op: Op) -> Set[int]:
+    """Of its results those that its kernel takes for half done if there is something in them, unless they are operands, too."""
+    return {op.results[i] for i in op.facts.fresh if i < len(op.results)} - set(op.reads())
 
 
 def _is_gradient(graph: Graph, op: Op) -> bool:

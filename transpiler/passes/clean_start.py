@@ -1,4 +1,5 @@
-"""A fresh start: gradients that an earlier run has left behind are forgotten before a loop's gradient takes them for its own.
+"""A fresh start: what an earlier run has left behind is forgotten before a loop's gradient, or a kernel that goes on with its
+result as it is, takes it for its own.
 
 Needs: all other passes before it. Keeps: the order of ops. Changes: adds FORGET ops to the main region.
 """
