@@ -16,7 +16,7 @@ from tests.harness import fingerprint, new_programs
 from tests.scenarios.common import data
 from tests.wild import trial
 from tests.wild.__main__ import main
-from tests.wild.children import Ended
+from tests.wild.children import Ended, in_child
 from tests.wild.seen import NAMES
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
@@ -138,3 +138,8 @@ def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does
                         lambda *_: Ended(None, 'RuntimeError: optimized: ended with status 11'))
     judge = trial._Judge(SimpleNamespace(case=None), None, before, None, True, False, False, 99)
     assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds
+
+
+def test_a_child_that_cannot_say_what_it_found_speaks_to_nobody_else() -> None:
+    ended = in_child(lambda: in_child(object, 20.)._asdict(), 40.)
+    assert ended == Ended({'value': None, 'failure': 'ended with status 256'}, '')

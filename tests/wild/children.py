@@ -33,9 +33,9 @@ def in_child(function: Callable[[], Any], seconds: float) -> Ended:
         _work(function, writes)
     os.close(writes)
     text, in_time = _read(reads, seconds)
-    os.close(reads)
-    if not in_time:
+    if not in_time:  # killed first: that its pipe is closed it would tell whoever waits for us
         os.kill(child, signal.SIGKILL)
+    os.close(reads)
     status = os.waitpid(child, 0)[1]
     if not in_time:
         return Ended(None, f'took more than {seconds:.0f} s')
@@ -51,10 +51,13 @@ def _work(function: Callable[[], Any], writes: int) -> None:
         result['value'] = function()
     except BaseException as error:  # whatever it is, the parent is to know of it
         result['failure'] = _said(error)
-    rest = json.dumps(result).encode()
-    while rest:
-        rest = rest[os.write(writes, rest):]
-    os._exit(0)
+    try:
+        rest = json.dumps(result).encode()
+        while rest:
+            rest = rest[os.write(writes, rest):]
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def _said(error: BaseException) -> str:
