@@ -14,10 +14,10 @@ import pytest
 
 from benchmarks.apart import apart
 from benchmarks.programs import Options, build
-from transpiler import memory_optimize
+from transpiler import memory_optimize, thread_caches
 from transpiler.backends.paddle2.guard import keep
 from transpiler.errors import InvalidArgumentError
-from transpiler.heap import SETTINGS, SMALL_SETTINGS, Kept, Keeper, mkl_free_buffers, set_by_the_user
+from transpiler.heap import CACHES, SETTINGS, SMALL_SETTINGS, Kept, Keeper, mkl_free_buffers, set_by_the_user
 
 MB = 2**20
 # Programs whose tensors are large beside what the executor keeps of their ops, and steps enough for holes to add up.
@@ -183,15 +183,17 @@ def test_the_report_says_what_was_set_or_why_nothing_was():
     main, _, out, _ = _chain()
     kept = memory_optimize(main, fetch_list=[out])
     assert kept.to_dict()['heap'] == {
-        'settings': dict(SETTINGS),
+        'settings': {
+            **SETTINGS, CACHES: 0
+        },
         'why_not': '',
         'between_runs': True
     }
     for shown in (str(kept), kept.to_html()):
-        assert all(name in shown for name in SETTINGS) and 'heap=False' in shown
+        assert all(name in shown for name in (*SETTINGS, CACHES)) and 'heap=False' in shown
     main, _, out, _ = _chain()
     small = memory_optimize(main, fetch_list=[out], heap='small')
-    assert small.heap.settings == dict(SMALL_SETTINGS) and small.heap.between_runs
+    assert small.heap.settings == {**SMALL_SETTINGS, CACHES: 0} and small.heap.between_runs
     main, _, out, _ = _chain()
     declined = memory_optimize(main, fetch_list=[out], heap=False)
     assert not hasattr(main, '_heap_keeper')
@@ -267,6 +269,8 @@ class InUse(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in (
         'arena', 'chunks', 'fast_chunks', 'maps', 'mapped', 'unused', 'fast', 'used', 'free', 'top')]
 
+if TURNED_OFF:
+    assert glibc_malloc().turn_caches_off()
 glibc_malloc().set(SETTINGS)
 malloc = ctypes.CDLL(None)
 malloc.mallinfo2.restype = InUse
@@ -281,21 +285,86 @@ print(malloc.mallinfo2().chunks - before)
 '''
 
 
-def _free_chunks(tunables):
+def _said(program, tunables):
+    """By a process of its own."""
+    done = subprocess.run([sys.executable, '-c', program],
+                          env={
+                              **os.environ, 'GLIBC_TUNABLES': tunables
+                          },
+                          check=True,
+                          capture_output=True,
+                          text=True)
+    return done.stdout
+
+
+def _free_chunks(tunables, turned_off=False):
     """Into how many pieces what is free falls once every aligned tensor of a megabyte has been freed."""
-    done = subprocess.run(
-        [sys.executable, '-c', _ALIGNED.replace('SIZE', str(2**20 + 48))],
-        env={
-            **os.environ, 'GLIBC_TUNABLES': tunables
-        },
-        check=True,
-        capture_output=True,
-        text=True)
-    return int(done.stdout)
+    program = _ALIGNED.replace('SIZE', str(2**20 + 48)).replace('TURNED_OFF', str(turned_off))
+    return int(_said(program, tunables))
 
 
 def test_slivers_in_the_caches_of_threads_are_what_keeps_holes_apart():
-    assert _free_chunks('glibc.malloc.tcache_count=7') > _free_chunks(_NO_CACHES) + 5
+    kept = _free_chunks('glibc.malloc.tcache_count=7')
+    assert kept > _free_chunks(_NO_CACHES) + 5
+    assert kept > _free_chunks('', turned_off=True) + 5
+
+
+_OF_A_THREAD = '''
+import ctypes, threading
+from transpiler.heap import Kept, keeper_for
+
+class InUse(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        'arena', 'chunks', 'fast_chunks', 'maps', 'mapped', 'unused', 'fast', 'used', 'free', 'top')]
+
+malloc = ctypes.CDLL(None)
+malloc.mallinfo2.restype = InUse
+malloc.malloc.restype = ctypes.c_void_p
+kept = []
+
+def used(size):
+    """What counts as in use of five chunks that this thread has freed; `size` is that of no other in its cache."""
+    before = malloc.mallinfo2().used
+    made = [malloc.malloc(size) for _ in range(5)]
+    for each in made:
+        malloc.free(ctypes.c_void_p(each))
+    kept.append(malloc.mallinfo2().used - before)
+
+def both():
+    """Before the heap is set, in a thread that stays, and behind that."""
+    used(1000)
+    print(keeper_for(Kept(1)).settings.get('tcache_count'))
+    used(900)
+
+thread = threading.Thread(target=both)
+thread.start()
+thread.join()
+print(kept[0] >= 5000, kept[1] >= 4500)
+'''
+
+
+@pytest.mark.parametrize('tunables, said', [('', '0 True False'),
+                                            ('glibc.malloc.tcache_count=6', 'None True True'),
+                                            ('glibc.malloc.tcache_max=1024', 'None True True')])
+def test_caches_of_threads_are_turned_off_unless_the_user_has_set_them(tunables, said):
+    assert _said(_OF_A_THREAD, tunables).split() == said.split()
+
+
+def test_what_is_not_known_of_malloc_is_left_as_it_is():
+    """Its parameters are taken for what they are only with all that stands around them."""
+    words = [*range(100, 110), 0x3a5c6d1, 5, 0x1b4e2f0, 8, 1, *range(8), 64, 1032, 7, 0, *range(30)]
+    assert _found(words) == [words.index(1032) + 1]
+    for wrong in (10, 12, 14, words.index(64), words.index(1032), words.index(1032) + 1,
+                  words.index(1032) + 2):
+        assert not _found([*words[:wrong], 77, *words[wrong + 1:]])
+    assert not _found([*words[:15], *range(30), *words[15:]])  # too far away
+
+
+def _found(words):
+    """Which of the words is taken for the number of chunks that are kept."""
+    area = (ctypes.c_size_t * len(words))(*words)
+    start, size = ctypes.addressof(area), ctypes.sizeof(ctypes.c_size_t)
+    return [(at - start) // size for at in thread_caches._counts(start, len(words))]
 
 
 _OTHER = '''

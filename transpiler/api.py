@@ -186,7 +186,7 @@ def _keep_heap(backend: Any, program: Any, report: MemoryReport,
     keeper = keeper_for(kept)
     if isinstance(keeper, str):
         return HeapReport({}, keeper)
-    return HeapReport(dict(kept.settings), '', backend.keep(program, keeper))
+    return HeapReport(dict(keeper.settings), '', backend.keep(program, keeper))
 
 
 def release_memory(input_program: Any,

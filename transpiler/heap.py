@@ -3,7 +3,7 @@
 Paddle takes each tensor from malloc and gives it back with free (CPU, 2.6). glibc then keeps it: a thread has a heap of its own, an
 aligned tensor does not fit into the place that one of its size has left (before glibc 2.38), and what is free between two that
 are not stays resident. So a process grows from run to run, to several times the peak of its tensors. Here the heap is told
-to use one arena, and is trimmed between the runs of a program. MKL keeps buffers for each thread that has ever called it, and the
+to use one arena, and no caches of threads, and is trimmed between the runs of a program. MKL keeps buffers for each thread that has ever called it, and the
 executor's threads take turns: each new one's lie in the middle of the heap from then on, and what was free around them no longer
 fits. They are given back between runs as well.
 """
@@ -17,6 +17,8 @@ import sys
 import time
 from types import MappingProxyType
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Union
+
+from transpiler import thread_caches
 
 # Numbers of malloc.h.
 _OPTIONS: Mapping[str, int] = MappingProxyType({
@@ -33,8 +35,9 @@ SMALL_SETTINGS: Mapping[str, int] = MappingProxyType({'M_ARENA_MAX': 1, **_FIRST
 
 _SET_BY_USERS = ('MALLOC_ARENA_MAX', 'MALLOC_ARENA_TEST', 'MALLOC_MMAP_MAX_',
                  'MALLOC_MMAP_THRESHOLD_', 'MALLOC_TOP_PAD_', 'MALLOC_TRIM_THRESHOLD_')
-# What a thread keeps of small chunks that were freed: mallopt does not set it, and it does not stand against what mallopt sets.
+# What a thread keeps of small chunks that were freed: it does not stand against what mallopt sets.
 _OF_THREADS = 'glibc.malloc.tcache_'
+CACHES = 'tcache_count'
 # What a page costs that is used again after it has been given back: measured on a virtual machine, where it is most.
 _SECONDS_A_PAGE = 2e-6
 _MOST_SHARE = 0.015  # of the processor time, for giving back and for pages that come again
@@ -52,6 +55,11 @@ class Malloc:
         """By the names of malloc.h; the process is set back by nothing."""
         for name, value in settings.items():
             self._library.mallopt(_OPTIONS[name], value)
+
+    def turn_caches_off(self) -> bool:
+        """Those of threads: whether that could be done. What is named in SIGNS has to be set anew."""
+        self.set(thread_caches.SIGNS)
+        return thread_caches.turn_off(self._library)
 
     def trim(self) -> None:
         """Gives back every whole page that is free."""
@@ -77,8 +85,11 @@ def keeper_for(kept: Kept) -> Union[Keeper, str]:
         return 'malloc is not that of glibc'
     if found:
         return f'{", ".join(found)} in the environment'
+    settings = dict(kept.settings)
+    if not _tunables() and malloc.turn_caches_off():
+        settings[CACHES] = 0
     malloc.set(kept.settings)
-    return Keeper(malloc, kept)
+    return Keeper(malloc, kept, settings)
 
 
 def give_back() -> None:
@@ -117,12 +128,15 @@ def _home(library: Any, name: str) -> Optional[int]:
 def set_by_the_user(environment: Mapping[str, str] = os.environ) -> List[str]:
     """The variables of the environment that say how glibc's heap is to be; tunables of the threads' caches (tcache) do not."""
     found = [name for name in _SET_BY_USERS if name in environment]
-    tunables = [each.partition('=')[0] for each in environment.get('GLIBC_TUNABLES', '').split(':')]
-    if any(
-            each.startswith('glibc.malloc.') and not each.startswith(_OF_THREADS)
-            for each in tunables):
+    if not all(name.startswith(_OF_THREADS) for name in _tunables(environment)):
         found.append('GLIBC_TUNABLES')
     return found
+
+
+def _tunables(environment: Mapping[str, str] = os.environ) -> List[str]:
+    """Those of malloc that are set in the environment."""
+    names = [each.partition('=')[0] for each in environment.get('GLIBC_TUNABLES', '').split(':')]
+    return [name for name in names if name.startswith('glibc.malloc.')]
 
 
 def mkl_free_buffers() -> Callable[[], Any]:
@@ -138,9 +152,13 @@ def mkl_free_buffers() -> Callable[[], Any]:
 
 
 class Keeper:
-    """Keeps the heap as `kept` says for the runs of one program; `before_run` is called ahead of each."""
+    """Keeps the heap as `kept` says for the runs of one program; `before_run` is called ahead of each. `settings`: all that was set."""
 
-    def __init__(self, malloc: Malloc, kept: Kept) -> None:
+    def __init__(self,
+                 malloc: Malloc,
+                 kept: Kept,
+                 settings: Optional[Mapping[str, int]] = None) -> None:
+        self.settings = kept.settings if settings is None else settings
         self._malloc = malloc
         self._kept = kept
         self._runs = 0
@@ -150,7 +168,7 @@ class Keeper:
 
     def fresh(self) -> Keeper:
         """For a copy of the program, which has its own first run."""
-        return Keeper(self._malloc, self._kept)
+        return Keeper(self._malloc, self._kept, self.settings)
 
     def before_run(self) -> None:
         """Gives back what is free if that is much, as often as it may cost."""
