@@ -3,8 +3,8 @@
 An aligned tensor leaves slivers of its place. Those of at most 1,032 bytes that go to the cache of a thread count as in use: they keep what is free
 around them apart, and the next tensor of that size does not fit where the last one was. glibc turns the caches off by a tunable
 (`glibc.malloc.tcache_count=0`), which it reads from the environment as a process starts and keeps beside what mallopt sets, in one structure (malloc_par).
-Here that structure is found by what mallopt has just written into it, and the tunable is set there, if all else that is known of the structure is as in
-glibc 2.26 to 2.41; malloc looks at it each time that something is freed.
+Here that structure is found by what mallopt has just written into it, and the tunable is set there, if all else that is known of the structure is as
+in glibc 2.36; malloc looks at it each time that something is freed.
 """
 
 from __future__ import annotations

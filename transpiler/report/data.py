@@ -122,7 +122,8 @@ class OrderReport:
 
 @dataclass(frozen=True)
 class HeapReport:
-    """What was set for the heap of the process: bytes, or a number of arenas, by the names of malloc.h; or why nothing was.
+    """What was set for the heap of the process: bytes, or a number of arenas, by the names of malloc.h, and of chunks in the
+    caches of threads, by the name of glibc's tunable; or why nothing was.
 
     `between_runs`: what is free is given back between the runs of the program, too.
     """
