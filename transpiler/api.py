@@ -9,11 +9,11 @@ from transpiler import arguments
 from transpiler.agreement import Round, Rounds, agreed, telling
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError
-from transpiler.heap import Kept, give_back, keeper_for
-from transpiler.flow import OPTIMIZING, RELEASING, Decision, rewrite
+from transpiler.flow import OPTIMIZING, RELEASING, Decision, keep_heap, rewrite
+from transpiler.heap import Kept, give_back
 from transpiler.layers import LayerReport, optimize_layer
 from transpiler.planning import PlanOptions
-from transpiler.report import HeapReport, MemoryReport
+from transpiler.report import MemoryReport
 from transpiler.request import Request
 
 
@@ -117,7 +117,7 @@ def memory_optimize(
         request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime, budget)
         if is_layer(input_program):
             _check_alone(others)
-            return _of_layer(input_program, request, options, print_log, optimizer, trial)
+            return _of_layer(input_program, request, options, print_log, optimizer, wanted, trial)
         if optimizer is not None:
             raise InvalidArgumentError(
                 'optimizer is taken with a layer; a program has its optimizer in it: leave it out')
@@ -131,7 +131,7 @@ def memory_optimize(
     tried = partial(_tried, backend, input_program, trial, options, wanted, rounds)
     with telling(rounds, stays=True):
         report = rewrite(backend, input_program, request, options, OPTIMIZING, tried).report
-    report.heap = _keep_heap(backend, input_program, report, wanted)
+    report.heap = keep_heap(_kept(report, wanted), partial(backend.keep, input_program))
     give_back()
     if print_log:
         print(report)
@@ -146,11 +146,11 @@ def _check_alone(others: Optional[Round]) -> None:
 
 
 def _of_layer(target: Any, request: Request, options: PlanOptions, print_log: bool, optimizer: Any,
-              trial: Optional[arguments.Trial]) -> LayerReport:
+              heap: Optional[str], trial: Optional[arguments.Trial]) -> LayerReport:
+    optimize = partial(optimize_layer, target, request, options, optimizer=optimizer, heap=heap)
     if trial is None:
-        return optimize_layer(target, request, options, print_log, optimizer)
+        return optimize(print_log=print_log)
     from transpiler.trials.layers import measured
-    optimize = partial(optimize_layer, target, request, options, optimizer=optimizer)
     report = measured(target, trial, optimize)
     if print_log:
         print(report)
@@ -176,17 +176,6 @@ def _kept(report: MemoryReport, heap: Optional[str]) -> Optional[Kept]:
     if heap is None:
         return None
     return Kept(max(report.needed_bytes, report.peak_bytes_after), small=heap == 'small')
-
-
-def _keep_heap(backend: Any, program: Any, report: MemoryReport,
-               wanted: Optional[str]) -> HeapReport:
-    kept = _kept(report, wanted)
-    if kept is None:
-        return HeapReport({}, 'heap=False')
-    keeper = keeper_for(kept)
-    if isinstance(keeper, str):
-        return HeapReport({}, keeper)
-    return HeapReport(dict(keeper.settings), '', backend.keep(program, keeper))
 
 
 def release_memory(input_program: Any,

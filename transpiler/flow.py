@@ -6,20 +6,20 @@ import contextlib
 import gc
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence
 
 from transpiler import arguments
 from transpiler.analysis.leftovers import not_forgotten, piled_up
 from transpiler.analysis.segments import Segments
 from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
-from transpiler.heap import give_back
+from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
 from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Work,
                                  in_segments_or_not, plan, simpler_and_simpler)
-from transpiler.report import MemoryReport
+from transpiler.report import HeapReport, MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 from transpiler.request import Request, check_names
 from transpiler.runtime import Runtime
@@ -244,3 +244,11 @@ def _no_cycle_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def keep_heap(kept: Optional[Kept], keep: Callable[[Keeper], bool]) -> HeapReport:
+    """Sets the heap of the process and has it kept, if it is to be. `keep` says whether that is done between runs."""
+    keeper = 'heap=False' if kept is None else keeper_for(kept)
+    if isinstance(keeper, str):
+        return HeapReport({}, keeper)
+    return HeapReport(dict(keeper.settings), '', keep(keeper))

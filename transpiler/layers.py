@@ -17,10 +17,11 @@ from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_lay
 from transpiler.backends.base import Backend, MadeOf, StepBytes, Traced, Watching
 from transpiler.backends.installed import LayersAround, functions_of, layers_of, step_bytes, watch
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError, TranspilerError
-from transpiler.flow import Decision, rewrite
+from transpiler.flow import Decision, keep_heap, rewrite
+from transpiler.heap import Keeper, Kept
 from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
-from transpiler.report import MeasuredReport, MemoryReport
+from transpiler.report import HeapReport, MeasuredReport, MemoryReport
 from transpiler.report.data import human
 from transpiler.report.text import (add_row, measured_line, order_line, measured_tables,
                                     plain_console, plain_table, text_width)
@@ -81,6 +82,7 @@ class LayerReport:
 
     programs: List[ProgramReport] = field(default_factory=list)
     measured: Optional[MeasuredReport] = None  # by verify_runs
+    heap: HeapReport = HeapReport({}, 'heap=False')  # kept ahead of each step
     _undo: List[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def release(self) -> None:
@@ -107,6 +109,7 @@ class LayerReport:
             console.print(table)
         for line in measured_line(self.measured, 'outputs, gradients'):
             console.print(printable(line))
+        console.print(str(self.heap))
         return console.file.getvalue().rstrip()
 
     def _predicted(self) -> List[int]:
@@ -121,8 +124,10 @@ def optimize_layer(target: Any,
                    request: Request,
                    options: PlanOptions,
                    print_log: bool = False,
-                   optimizer: Any = None) -> LayerReport:
+                   optimizer: Any = None,
+                   heap: Optional[str] = None) -> LayerReport:
     """Watches the static functions of `target`, which `optimizer` trains. Those that are watched keep what they were told first.
+    `heap`: how that of the process is kept ahead of each step, if it is.
 
     Raises:
         TranspilerError: bad arguments, no static function, or a Paddle whose layers nobody knows.
@@ -130,6 +135,8 @@ def optimize_layer(target: Any,
     _check(request)
     functions = functions_of(target)
     report, so_far = known_report(target) or LayerReport(), _SoFar()
+    if not report.heap.between_runs:
+        report.heap = keep_heap(None if heap is None else Kept(0, heap == 'small'), so_far.keep)
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue
@@ -172,13 +179,20 @@ class _SoFar:
     """
 
     _called: Set[str] = field(default_factory=set)
+    _keeper: Optional[Keeper] = None
     _planned: Dict[Hashable, Tuple[int, MadeOf]] = field(default_factory=dict)  # bytes kept
     _ran: Dict[Hashable, None] = field(default_factory=dict)
+
+    def keep(self, keeper: Keeper) -> bool:
+        self._keeper = keeper
+        return True
 
     def began(self, function: str) -> None:
         if function in self._called:  # so this is the next step
             self._called.clear()
             self._ran.clear()
+        if self._keeper is not None and not self._called:
+            self._keeper.before_run()
         self._called.add(function)
 
     def planned(self, made: MadeOf, kept: int) -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.builds import needs_masked_dropout
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
 from transpiler.backends.optimizers import step_bytes
+from transpiler.report import HeapReport
 from transpiler.report.data import human
 from transpiler.trials import layers as trial_of_layers
 
@@ -83,6 +85,30 @@ def test_twice_changes_nothing() -> None:
     assert len(report.programs) == 1 and report.programs[0].report.changed
     report.release()
     assert memory_optimize(made) is not report
+
+
+@pytest.mark.parametrize('way', ['called', 'layers inside'])
+def test_the_heap_is_kept_ahead_of_each_step_whatever_layers_it_calls(
+        way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: List[str] = []
+    keeper = SimpleNamespace(settings={'M_ARENA_MAX': 1}, before_run=lambda: events.append('kept'))
+    monkeypatch.setattr('transpiler.flow.keeper_for', lambda kept: keeper)
+    made, step = built(way, True)
+    report = memory_optimize(made)
+    for at in range(3):
+        events.append('step')
+        step(made, at)
+    assert events == ['step', 'kept'] * 3
+    assert memory_optimize(made).heap == report.heap == HeapReport({'M_ARENA_MAX': 1}, '', True)
+    assert 'M_ARENA_MAX = 1' in str(report)
+    report.release()
+    step(made, 3)
+    assert len(events) == 6
+
+
+def test_the_heap_of_a_layer_is_left_as_it_is_if_that_is_said() -> None:
+    report = memory_optimize(simple(), heap=False)
+    assert report.heap == HeapReport({}, 'heap=False') and 'left as it is' in str(report)
 
 
 def test_what_is_saved_is_the_untouched_program(tmp_path: Path) -> None:
