@@ -72,7 +72,8 @@ def memory_optimize(
             where that adds no dependence; so the saving is smaller.
         heap: what has been freed goes back to the operating system ahead of the next run, by settings of the process (glibc's
             mallopt) that `report.heap` names; none if it is False, or the environment or another malloc rules. 'small': and every tensor
-            of a quarter of a MiB or more comes from the system, in each run: the smallest process, for more processor time.
+            of a quarter of a MiB or more comes from the system, in each run: the smallest process, for more processor time. Of a layer:
+            ahead of each step, and `LayerReport.heap`.
         segments: whether a long main block is cut into blocks that run once each, for which the executor keeps nothing per
             pair of ops: 'auto' where the model says that it pays, True wherever it can be done, or a number of ops each.
             Only what is fetched, fed or persistable can be asked for by name then.
