@@ -81,6 +81,29 @@ def test_a_shell_completes_by_the_command_of_the_readme():
     assert f'complete -o nosort -F _paddle_memory_transpiler_completion {command}' in said
 
 
+@pytest.mark.parametrize('typed, offered', [('rep', 'plain,report'),
+                                            ('report --bu', 'plain,--budget'),
+                                            ('report --recompute ma', 'plain,max'),
+                                            ('report mod', 'file,mod'), ('check a mod', 'file,mod'),
+                                            ('optimize a -o mod', 'file,mod'),
+                                            ('serve-settings mod', 'file,mod')])
+def test_a_shell_is_offered_commands_options_choices_and_files(typed, offered):
+    words = f'paddle-memory-transpiler {typed}'
+    said = subprocess.run(
+        [str(Path(sys.executable).with_name('paddle-memory-transpiler'))],
+        env={
+            **os.environ, 'PYTHONPATH': str(ROOT),
+            '_PADDLE_MEMORY_TRANSPILER_COMPLETE': 'bash_complete',
+            'COMP_WORDS': words,
+            'COMP_CWORD': str(typed.count(' ') + 1)
+        },
+        check=True,
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+        cwd=str(ROOT)).stdout
+    assert said.splitlines() == [offered]
+
+
 def test_layers_of_the_demo_train_as_the_readme_says(tmp_path):
     said = python_in(tmp_path, *HERE[0].split()[1:])
     assert 'Kept for backward by layer' in said and said.count('MiB above the parameters') >= 2

@@ -87,7 +87,7 @@ def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -
                            options)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(
-            f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
+            f'no plan fits into {human(int(request.budget or 0))}, parameters and state included: the lowest '
             f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
     return Optimized(target.contents, decision.plan, decision.dims, decision.report)
 
