@@ -31,9 +31,6 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType({
     'make test-all': 'the suite itself, on more versions of Paddle 3',
     'make test-gpu-build': 'the suite itself, on paddlepaddle-gpu (3.6 GB)',
     "pip install -e '.[cpu3]'": 'an environment holds one Paddle, and this one 2.6.2',
-    'python -m benchmarks loop gru_loop attention_loop resnet50 --both --collection both --steps 4 --repeat 3':
-        'measures for a quarter of an hour',
-    'python -m benchmarks.layers': 'measures for hours',
 })  # yapf: disable
 
 

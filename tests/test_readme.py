@@ -134,12 +134,15 @@ def test_two_workers_train_by_the_commands_of_the_readme(tmp_path):
     assert max(least(shares, (0.5, 0.5), most=5)) < 0.5
 
 
-def test_every_module_and_make_target_that_is_named_is_there():
-    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+PAGES = [*ROOT.glob('*.md'), *(ROOT / 'docs').glob('*.md'), *(ROOT / 'benchmarks').glob('*.md')]
+
+
+def test_every_module_and_make_target_that_a_page_names_is_there():
+    text = '\n'.join(page.read_text(encoding='utf-8') for page in PAGES)
     named = re.findall(r'python -m (\w+)((?:\.\w+)*)', text)
     own = {first + rest for first, rest in named if (ROOT / first).is_dir()}
-    targets = set(re.findall(r'(?:^|`)make ([a-z][a-z-]+)', text, re.M))
-    assert own > {'transpiler', 'benchmarks'} and len(targets) > 5
+    targets = set(re.findall(r'(?:^|`)make ([a-z][a-z0-9-]+)', text, re.M))
+    assert own > {'transpiler', 'benchmarks', 'benchmarks.layers'} and len(targets) > 5
     runs = {
         m: f'{m}.__main__' if importlib.util.find_spec(m).submodule_search_locations else m
         for m in own
