@@ -16,7 +16,7 @@ from typing import List
 
 import pytest
 
-from tests.newcomer import AROUND, LEFT_OUT, ROOT, python_in, script, steps
+from tests.newcomer import AROUND, LEFT_OUT, ROOT, fresh_copy, python_in, script, steps
 from tests.settled import least
 
 START = ROOT / 'docs' / 'start.zh.md'  # blocks of the Chinese README are those of the English one: tests/test_pages.py
@@ -25,7 +25,7 @@ for run in (report.measured.untouched, report.measured.optimized):
     print('trained', run.first_peak_bytes)
 '''
 PATH_TO_SERVING = 'From training to serving'  # tests/serving/test_readme.py
-# What makes an environment, or is run by other tests: `make newcomer` runs these as they stand.
+# What makes an environment, or is run by other tests: `make newcomer`, which continuous integration runs, runs these as they stand.
 ELSEWHERE = ('make demo', 'make install', 'make docs', 'make release', "pip install -e '.[cpu]'",
              'jupyter execute docs/gallery/loops.ipynb', 'python -m transpiler report model')
 MEASURES = 'python -m benchmarks resnet50 --optimizer momentum --both --collection on --steps 10 --markdown'
@@ -42,6 +42,22 @@ def test_every_step_is_run_by_a_test_or_it_is_said_why_not():
     blocks = [s.section for s in steps() if s.is_python and not s.file]
     assert sorted(blocks) == sorted(AROUND) and len(blocks) == 3
     assert [s.section for s in steps(START) if s.is_python] == ['静态图训练']
+
+
+def test_continuous_integration_does_what_a_newcomer_does():
+    assert 'make newcomer' in (ROOT / '.ci' / 'run').read_text(encoding='utf-8').splitlines()
+
+
+def test_a_fresh_copy_has_nothing_that_was_built(tmp_path):
+    source = tmp_path / 'unpacked'
+    for name in ('Makefile', 'docs/page.md', '.venv/bin/python', 'a.egg-info/PKG-INFO'):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    fresh_copy(source, tmp_path / 'copy')
+    assert sorted(
+        str(p.relative_to(tmp_path / 'copy'))
+        for p in (tmp_path / 'copy').rglob('*')
+        if p.is_file()) == ['Makefile', 'docs/page.md']
 
 
 @pytest.mark.parametrize('step', [s for s in steps() if s.is_python and not s.file], ids=str)
