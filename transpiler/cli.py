@@ -392,7 +392,7 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
 
 def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
-    with _progress('planning') as told:
+    with _progress('loading Paddle') as told:
         from transpiler.backends.installed import saved_programs
         programs = saved_programs()
         from transpiler.planning import PlanOptions
@@ -412,7 +412,6 @@ def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
                               recompute=recompute,
                               max_overhead=hints['max_overhead'],
                               progress=told.say)
-        told.say('planning')
         serving = Serving(hints['onednn'], hints['release_inputs'], hints['in_parts'])
         done = programs.optimize(saved, request, options, serving)
         check_budget(done.report, hints['budget'])

@@ -184,7 +184,8 @@ def test_quiet_says_nothing_but_the_answer_and_verbose_says_each_step(folder):
         more = ('-o', str(folder / 'page.html')) if what == 'view' else ()
         loud = called(folder, what, 'tiny', '-v', *more).stderr
         assert re.search(r'^ *\d+\.\d s  reading', loud, re.M)
-        assert re.search(r'^ *\d+\.\d s  planning', loud, re.M)
+        assert re.search(r"^ *\d+\.\d s  running Paddle's inference passes", loud, re.M)
+        assert re.search(r'^ *\d+\.\d s  planning: ', loud, re.M)
     assert re.search(r'^ *\d+\.\d s  drawing', loud, re.M)
     assert called(folder, 'optimize', *TRAINED, '-o', str(folder / 'b.bin'), '-q').stderr == ''
     assert called(folder, 'optimize', *TRAINED, '-o',
