@@ -261,8 +261,8 @@ def test_the_time_is_told_as_promised_predicted_and_measured_each_with_its_measu
                       processor_seconds=[0.42, 0.5],
                       predicted=[0.181, 0.081])
     said = report.time_line(measure.Measurement(run, run), measure.Measurement(slower, slower))
-    assert "10 % more of the processors' time" in said
-    assert "+18.1% for operators that run again, -8.1% for the copies" in said
+    assert "10 % of the processors' time (max_overhead)" in said
+    assert "+18.1% for operators that run again, -8.1% for those copies: +10.0%" in said
     assert "+12% of the processors' time, +20% by the clock" in said
     text = " ".join(
         printed(

@@ -55,20 +55,21 @@ def time_line(before: Measurement, after: Measurement) -> str:
                                     (before.seconds[0], after.seconds[0]))
     ]
     return (
-        "time: operators that run again may take 10 % more of the processors' time of a step (max_overhead), by a "
-        "model of this machine, and as much more as copies took that loops no longer make. Predicted: "
-        f"{again:+.1%} for operators that run again, {-copies:+.1%} for the copies. Measured, fastest steps: "
-        f"{measured[0]} of the processors' time, {measured[1]} by the clock, which on a busy machine says little."
+        "time of a step: operators that run again may take 10 % of the processors' time (max_overhead), by a model of it, "
+        "and besides that the time of the copies that loops no longer make.\n"
+        f"  predicted: {again:+.1%} for operators that run again, {-copies:+.1%} for those copies: {again - copies:+.1%}\n"
+        f"  measured:  {measured[0]} of the processors' time, {measured[1]} by the clock, which other work lengthens\n"
+        "The model predicts, it does not limit what is measured. recompute=False takes least time, and more memory."
     )
 
 
 def _times(columns: Sequence[Measurement]) -> Sequence[Row]:
-    rows = [("processors' seconds a step, least", [c.processor_seconds for c in columns]),
-            ("seconds a step by the clock, least", [c.seconds[0] for c in columns])]
+    rows = [("processor seconds a step, least", [c.processor_seconds for c in columns]),
+            ("clock seconds a step, least", [c.seconds[0] for c in columns])]
     spread = [f"{low:.2f} to {high:.2f}" for low, _, high in (c.seconds for c in columns)]
     return [
         *(_row(label, seconds, digits=3) for label, seconds in rows),
-        ("of steps that took turns", *spread, *([""] if len(columns) == 2 else []))
+        ("clock seconds, all steps", *spread, *([""] if len(columns) == 2 else []))
     ]
 
 
