@@ -58,8 +58,8 @@ def time_line(before: Measurement, after: Measurement) -> str:
         "time of a step: operators that run again may take 10 % of the processors' time (max_overhead), by a model of it, "
         "and besides that the time of the copies that loops no longer make.\n"
         f"  predicted: {again:+.1%} for operators that run again, {-copies:+.1%} for those copies: {again - copies:+.1%}\n"
-        f"  measured:  {measured[0]} of the processors' time, {measured[1]} by the clock, which other work lengthens\n"
-        "The model predicts, it does not limit what is measured. recompute=False takes least time, and more memory."
+        f"  measured:  {measured[0]} of the processors' time, {measured[1]} by the clock\n"
+        "The model predicts, it limits nothing; other work adds to the clock's time. recompute=False takes least time, and more memory."
     )
 
 
