@@ -299,7 +299,10 @@ def test_a_sum_that_is_made_term_by_term_is_no_recomputation():
 
 def test_what_is_computed_again_says_so_wherever_it_is_shown():
     case = build('fc_chain', Options())
-    report = memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=256, recompute='max')
+    report = memory_optimize(case.main,
+                             fetch_list=list(case.fetch),
+                             batch_size=256,
+                             recompute='max')
     again = {bar.name for bar in report.picture_after.bars if bar.group == 'recomputed'}
     names = {bar.name for bar in report.picture_before.bars}
     copied = {name.split('@REBUILT')[0] for name in again if '@REBUILT' in name} & names
