@@ -228,7 +228,7 @@ def test_every_slice_of_a_trace_is_complete(report):
     assert len({e['pid'] for e in slices}) == 2
 
 
-def _scoped(names, frame):
+def _scoped(names, frame, **options):
     """Two layers, each of a product, behind each other, inside scopes of these names."""
     paddle.enable_static()
     main = paddle.static.Program()
@@ -240,7 +240,7 @@ def _scoped(names, frame):
                 hidden = frame(hidden)
         loss = paddle.mean(hidden)
         paddle.optimizer.SGD(0.1).minimize(loss)
-    return memory_optimize(main, fetch_list=[loss], batch_size=8)
+    return memory_optimize(main, fetch_list=[loss], **{'batch_size': 8, **options})
 
 
 def _layer(hidden):
@@ -275,9 +275,21 @@ def test_layers_inside_a_loop_are_told_by_their_parameters():
     case = build('gru_loop', small_options('gru_loop'))
     picture = memory_optimize(case.main, fetch_list=list(case.fetch), trip_count=4).picture_before
     body = next(loop for loop in picture.loops if loop.label.startswith('loop block'))
-    layers = set(picture.scopes[body.first:body.last + 1]) - {''}
-    owners = {v.name.split('.')[0] for v in case.main.all_parameters()}
-    assert layers and layers <= owners
+    inside = picture.scopes[body.first:body.last + 1]
+    layers = set(inside) - {''}
+    assert layers and layers <= {v.name.split('.')[0] for v in case.main.all_parameters()}
+    last = max(i for i, layer in enumerate(inside) if layer)
+    assert set(inside[last + 1:]) == {''}  # of no layer for sure, to the gradients
+
+
+@pytest.mark.parametrize('names', [['encoder', 'head'], ['', '']])
+def test_what_a_plan_adds_is_in_the_scope_that_it_stands_in(names):
+    report = _scoped(names, _layer, batch_size=4096, runtime='retaining')
+    picture, graph = report.picture_after, report.draw.args[0].graph
+    added = [step for step, op in enumerate(graph.regions[0].ops) if graph.ops[op].origin is None]
+    assert len(graph.regions) == 1 and added[0] > 0
+    assert {picture.scopes[step] == picture.scopes[step - 1] for step in added} == {True}
+    assert {picture.scopes[step] for step in added} - {''}
 
 
 def test_a_sum_that_is_made_term_by_term_is_no_recomputation():

@@ -58,14 +58,13 @@ const memory = (() => {
       this.levels = [0, 1].map(depth => this.runs(depth)).filter(runs => runs.length);
       this.peak = this.bytes.reduce((best, size, i) => size > this.bytes[best] ? i : best, 0);
     }
-    // Stretches of steps in one scope of names, down to its level `depth`; ops in between that have none break no stretch.
+    // Stretches of steps in one scope of names, down to its level `depth`.
     runs(depth) {
       const found = [];
-      for (let step = 0; step < this.steps; step++) {
-        const parts = this.scope(step).split("/"), path = parts.slice(0, depth + 1).join("/"), run = found[found.length - 1];
-        if (!path) continue;
-        if (run && run.path === path) run.last = step;
-        else found.push({path, name: parts[depth] || "", first: step, last: step});
+      for (let step = 0, run = {}; step < this.steps; step++) {
+        const parts = this.scope(step).split("/"), path = parts.slice(0, depth + 1).join("/");
+        if (run.path !== path) found.push(run = {path, name: parts[depth] || "", first: step});
+        run.last = step;
       }
       return found.filter(run => run.name);
     }
@@ -326,7 +325,7 @@ const memory = (() => {
     step(x) { const [a, b] = this.side.view; return a + (x - this.left) / (this.width - this.left - MARGIN.right) * (b - a); }
     draw() {
       const side = this.side, [pen, width] = sized(this.canvas, this.height);
-      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.3));
+      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.36));
       const from = Math.floor(this.box.scrollTop / ROW), to = Math.min(this.rows.length, from + Math.ceil(this.height / ROW) + 1);
       for (let row = from; row < to; row++) {
         const y = row * ROW - this.box.scrollTop;

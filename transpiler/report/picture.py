@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.owners import layers_of_ops
@@ -139,17 +139,22 @@ def op_text(graph: Graph, op: int) -> str:
 
 
 def scopes_of(graph: Graph, ops: Sequence[Op]) -> List[str]:
-    """The scope of each op; see Picture."""
+    """The scope of each op; see Picture. What a plan adds has that of the op before it."""
+    found: List[str] = []
+    told = _told_scopes(graph)
+    for op in ops:
+        found.append(found[-1] if op.origin is None and found else told(op))
+    return found
+
+
+def _told_scopes(graph: Graph) -> Callable[[Op], str]:
     if any(op.site.scope for op in graph.ops if not op.backward):
-        return [op.site.scope for op in ops]
+        return lambda op: op.site.scope
     holders = {
         v.name: (v.name.rsplit('.', 1)[0],) for v in graph.values if v.parameter and '.' in v.name
     }
     layers = layers_of_ops(graph, holders, ())
-    owners = {v.id: holders[v.name][0] for v in graph.values if v.name in holders}
-    for op in (op for op in ops if op.region):
-        layers[op.id] = next((owners[v] for v in op.reads() if v in owners), '')
-    return [layers.get(op.id, '') for op in ops]
+    return lambda op: layers.get(op.id, '')
 
 
 class _Drawing:
