@@ -268,7 +268,7 @@ const memory = (() => {
       pen.textAlign = "right";
       const unit = this.scale >= 2 ** 30 ? 2 ** 30 : this.scale >= 2 ** 20 ? 2 ** 20 : this.scale >= 1024 ? 1024 : 1;
       const name = {1: "B", 1024: "KiB", 1048576: "MiB", 1073741824: "GiB"}[unit];
-      const most = this.scale / unit, tenth = Math.pow(10, Math.floor(Math.log10(most || 1)) - 1), gap = [1, 2, 5, 10, 20].map(m => m * tenth).find(g => most / g <= 8);
+      const most = this.scale / unit, tenth = Math.pow(10, Math.floor(Math.log10(most || 1)) - 1), gap = [1, 2, 5, 10, 20].map(m => m * tenth).find(g => most / g <= 9);
       for (let v = 0; v <= most; v += gap) {
         const y = this.y(v * unit);
         pen.beginPath(); pen.moveTo(l, y); pen.lineTo(r, y); pen.stroke();
