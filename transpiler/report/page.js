@@ -325,7 +325,7 @@ const memory = (() => {
     step(x) { const [a, b] = this.side.view; return a + (x - this.left) / (this.width - this.left - MARGIN.right) * (b - a); }
     draw() {
       const side = this.side, [pen, width] = sized(this.canvas, this.height);
-      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.36));
+      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.4));
       const from = Math.floor(this.box.scrollTop / ROW), to = Math.min(this.rows.length, from + Math.ceil(this.height / ROW) + 1);
       for (let row = from; row < to; row++) {
         const y = row * ROW - this.box.scrollTop;
