@@ -216,14 +216,20 @@ def printed(table) -> str:
     return console.file.getvalue()
 
 
-def run_with(peaks: List[int], losses: List[str]) -> measure.Run:
-    return measure.Run(resting=8_000_000,
-                       peaks=peaks,
-                       seconds=[0.25, 0.5],
-                       operators=100,
-                       growth=80 << 20,
-                       losses=losses,
-                       parameters="digest")
+def run_with(peaks: List[int], losses: List[str], **more) -> measure.Run:
+    return measure.Run(
+        **{
+            **dict(resting=8_000_000,
+                   peaks=peaks,
+                   seconds=[0.25, 0.5],
+                   processor_seconds=[0.375, 0.4],
+                   operators=100,
+                   growth=80 << 20,
+                   losses=losses,
+                   parameters="digest",
+                   predicted=[0.0, 0.0]),
+            **more
+        })
 
 
 def test_the_table_sets_first_and_later_peaks_side_by_side():
@@ -245,7 +251,46 @@ def test_the_table_fits_eighty_columns():
     console.print(report.before_and_after({"before": one, "after": one}))
     lines = console.file.getvalue().splitlines()
     rows = [line for line in lines if line.startswith("│")]
-    assert len(rows) == 7 and all(row.split("│")[1].strip() for row in rows)
+    assert len(rows) == 8 and all(row.split("│")[1].strip() for row in rows)
+
+
+def test_the_time_is_told_as_promised_predicted_and_measured_each_with_its_measure():
+    run = run_with([1], ["0x1p0"])
+    slower = run_with([1], ["0x1p0"],
+                      seconds=[0.3, 0.6],
+                      processor_seconds=[0.42, 0.5],
+                      predicted=[0.181, 0.081])
+    said = report.time_line(measure.Measurement(run, run), measure.Measurement(slower, slower))
+    assert "10 % of the processors' time (max_overhead)" in said
+    assert "+18.1% for operators that run again, -8.1% for those copies: +10.0%" in said
+    assert "+12% of the processors' time, +20% by the clock" in said
+    text = " ".join(
+        printed(
+            report.before_and_after({
+                "before": measure.Measurement(run, run),
+                "after": measure.Measurement(slower, slower)
+            })).split())
+    assert "0.375 │ 0.420 │ +12%" in text and "0.250 │ 0.300 │ +20%" in text
+
+
+@pytest.mark.parametrize("before, after, change", [(8.0, 2.0, "4.00x less"), (100, 110, "+10%"),
+                                                   (100, 90, "-10%"), (1000, 1001, "same"),
+                                                   (0, 0, "same"), (0, 1, "")])
+def test_a_change_is_told_by_how_large_it_is(before, after, change):
+    assert report._change(before, after) == change
+
+
+def test_in_a_log_progress_is_a_line_every_few_seconds(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(command.time, "perf_counter", lambda: now[0])
+    console = rich.console.Console(file=io.StringIO(), width=80)
+    with command._Progress(console) as progress:
+        for second in range(20):
+            now[0] = 100.0 + second
+            progress(f"step [{second}]")
+    assert console.file.getvalue().splitlines() == [
+        "    6 s  step [6]", "   12 s  step [12]", "   18 s  step [18]"
+    ]
 
 
 def test_a_loss_that_differs_by_one_bit_is_shown():
@@ -267,7 +312,11 @@ def test_two_processes_train_to_the_same_bits():
                                           attention=16,
                                           dropout=0.2),
                         batch_size=4)
-    first, second = (measure.in_fresh_process(config, False, False, 3) for _ in range(2))
+    told: List[str] = []
+    first, second = (
+        measure.in_fresh_process(config, False, False, 3, told.append) for _ in range(2))
+    assert told == ["step 1 of 3", "step 2 of 3", "step 3 of 3"] * 2
+    assert len(first.processor_seconds) == 2 and min(first.processor_seconds) > 0
     assert len(first.losses) == 3
     assert first.losses == second.losses and first.parameters == second.parameters
     assert 0 < first.peaks[0] <= first.peaks[

@@ -81,6 +81,20 @@ def test_every_link_of_a_page_leads_to_something(page):
             assert anchor in known[target], link
 
 
+def test_what_two_pages_say_of_one_program_is_the_same():
+    """Of Paddle 3: the last column of the table of both Paddles, the third of the page of its own."""
+    rows = [[[cell.strip()
+              for cell in line.split('|')[1:-1]]
+             for line in read(ROOT / 'docs' / name).splitlines()
+             if line.startswith('| `')]
+            for name in ('measured.md', 'paddle3.md')]
+    ours, own = ({
+        re.match('`(.*?)`', row[0]).group(1): row[at] for row in table
+    } for table, at in zip(rows, (3, 2)))
+    assert set(own) <= set(ours) and len(own) > 5
+    assert {name: ours[name] for name in own} == own
+
+
 def blocks(page: Path) -> List[str]:
     return re.findall(r'^```.*?^```$', read(page), re.S | re.M)
 

@@ -16,7 +16,7 @@ from typing import List
 
 import pytest
 
-from tests.newcomer import AROUND, LEFT_OUT, ROOT, python_in, script, steps
+from tests.newcomer import AROUND, LEFT_OUT, ROOT, fresh_copy, python_in, script, steps
 from tests.settled import least
 
 START = ROOT / 'docs' / 'start.zh.md'  # blocks of the Chinese README are those of the English one: tests/test_pages.py
@@ -25,7 +25,7 @@ for run in (report.measured.untouched, report.measured.optimized):
     print('trained', run.first_peak_bytes)
 '''
 PATH_TO_SERVING = 'From training to serving'  # tests/serving/test_readme.py
-# What makes an environment, or is run by other tests: `make newcomer` runs these as they stand.
+# What makes an environment, or is run by other tests: `make newcomer`, which continuous integration runs, runs these as they stand.
 ELSEWHERE = ('make demo', 'make install', 'make docs', 'make release', "pip install -e '.[cpu]'",
              'jupyter execute docs/gallery/loops.ipynb', 'python -m transpiler report model')
 MEASURES = 'python -m benchmarks resnet50 --optimizer momentum --both --collection on --steps 10 --markdown'
@@ -42,6 +42,22 @@ def test_every_step_is_run_by_a_test_or_it_is_said_why_not():
     blocks = [s.section for s in steps() if s.is_python and not s.file]
     assert sorted(blocks) == sorted(AROUND) and len(blocks) == 3
     assert [s.section for s in steps(START) if s.is_python] == ['静态图训练']
+
+
+def test_continuous_integration_does_what_a_newcomer_does():
+    assert 'make newcomer' in (ROOT / '.ci' / 'run').read_text(encoding='utf-8').splitlines()
+
+
+def test_a_fresh_copy_has_nothing_that_was_built(tmp_path):
+    source = tmp_path / 'unpacked'
+    for name in ('Makefile', 'docs/page.md', '.venv/bin/python', 'a.egg-info/PKG-INFO'):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    fresh_copy(source, tmp_path / 'copy')
+    assert sorted(
+        str(p.relative_to(tmp_path / 'copy'))
+        for p in (tmp_path / 'copy').rglob('*')
+        if p.is_file()) == ['Makefile', 'docs/page.md']
 
 
 @pytest.mark.parametrize('step', [s for s in steps() if s.is_python and not s.file], ids=str)
@@ -81,6 +97,29 @@ def test_a_shell_completes_by_the_command_of_the_readme():
     assert f'complete -o nosort -F _paddle_memory_transpiler_completion {command}' in said
 
 
+@pytest.mark.parametrize('typed, offered', [('rep', 'plain,report'),
+                                            ('report --bu', 'plain,--budget'),
+                                            ('report --recompute ma', 'plain,max'),
+                                            ('report mod', 'file,mod'), ('check a mod', 'file,mod'),
+                                            ('optimize a -o mod', 'file,mod'),
+                                            ('serve-settings mod', 'file,mod')])
+def test_a_shell_is_offered_commands_options_choices_and_files(typed, offered):
+    words = f'paddle-memory-transpiler {typed}'
+    said = subprocess.run(
+        [str(Path(sys.executable).with_name('paddle-memory-transpiler'))],
+        env={
+            **os.environ, 'PYTHONPATH': str(ROOT),
+            '_PADDLE_MEMORY_TRANSPILER_COMPLETE': 'bash_complete',
+            'COMP_WORDS': words,
+            'COMP_CWORD': str(typed.count(' ') + 1)
+        },
+        check=True,
+        stdout=subprocess.PIPE,
+        universal_newlines=True,
+        cwd=str(ROOT)).stdout
+    assert said.splitlines() == [offered]
+
+
 def test_layers_of_the_demo_train_as_the_readme_says(tmp_path):
     said = python_in(tmp_path, *HERE[0].split()[1:])
     assert 'Kept for backward by layer' in said and said.count('MiB above the parameters') >= 2
@@ -111,12 +150,15 @@ def test_two_workers_train_by_the_commands_of_the_readme(tmp_path):
     assert max(least(shares, (0.5, 0.5), most=5)) < 0.5
 
 
-def test_every_module_and_make_target_that_is_named_is_there():
-    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+PAGES = [*ROOT.glob('*.md'), *(ROOT / 'docs').glob('*.md'), *(ROOT / 'benchmarks').glob('*.md')]
+
+
+def test_every_module_and_make_target_that_a_page_names_is_there():
+    text = '\n'.join(page.read_text(encoding='utf-8') for page in PAGES)
     named = re.findall(r'python -m (\w+)((?:\.\w+)*)', text)
     own = {first + rest for first, rest in named if (ROOT / first).is_dir()}
-    targets = set(re.findall(r'(?:^|`)make ([a-z][a-z-]+)', text, re.M))
-    assert own > {'transpiler', 'benchmarks'} and len(targets) > 5
+    targets = set(re.findall(r'(?:^|`)make ([a-z][a-z0-9-]+)', text, re.M))
+    assert own > {'transpiler', 'benchmarks', 'benchmarks.layers'} and len(targets) > 5
     runs = {
         m: f'{m}.__main__' if importlib.util.find_spec(m).submodule_search_locations else m
         for m in own

@@ -30,6 +30,15 @@ _TRACEBACK = 'TRANSPILER_TRACEBACK'
 _TALK, _QUIET, _VERBOSE = 'transpiler.talk.', 'quiet', 'verbose'
 _SECONDS_BETWEEN_LINES = 5.0
 _LONGEST = 300
+_PROGRAM = click.Path(
+    readable=False)  # a shell completes files; what is wrong with one is told by who reads it
+# What options are called in Python, where errors come from.
+_OPTIONS = {
+    'fetch_list': '--fetch',
+    'skip_opt_set': '--skip',
+    'batch_size': '--batch-size',
+    'trip_count': '--trip-count'
+}
 
 
 class ByteSize(click.ParamType):
@@ -70,7 +79,9 @@ class _Commands(click.Group):
 
 
 def _fail(message: str) -> None:
-    click.echo('error: ' + printable(' '.join(message.split())), err=True)
+    argument, colon, rest = message.partition(':')
+    said = f'{_OPTIONS.get(argument, argument)}{colon}{rest}'
+    click.echo('error: ' + printable(' '.join(said.split())), err=True)
     sys.exit(FAILED)
 
 
@@ -80,8 +91,10 @@ def _planning_options(command: Callable) -> Callable:
         click.option('--skip', multiple=True, help='Variable to leave alone; repeatable.'),
         click.option('--batch-size',
                      type=click.IntRange(1),
-                     help='What open batch dims mostly are.'),
-        click.option('--trip-count', type=click.IntRange(1), help='Trips that loops mostly make.'),
+                     help='The usual size of open batch dims.'),
+        click.option('--trip-count',
+                     type=click.IntRange(1),
+                     help='The usual number of trips of loops.'),
         click.option('--runtime',
                      type=click.Choice(['auto', 'executor', 'predictor']),
                      default='auto',
@@ -97,11 +110,12 @@ def _planning_options(command: Callable) -> Callable:
                      default=0.1,
                      show_default=True,
                      help='Share of a step that --recompute auto may cost.'),
-        click.option('--level',
-                     type=click.IntRange(0, 1),
-                     default=0,
-                     show_default=True,
-                     help='1 lets smaller memory be taken over, and grow.'),
+        click.option(
+            '--level',
+            type=click.IntRange(0, 1),
+            default=0,
+            show_default=True,
+            help='1: a larger variable may take over the memory of a smaller one, which grows.'),
         click.option('--onednn/--no-onednn',
                      default=True,
                      show_default=True,
@@ -169,8 +183,13 @@ def main() -> None:
 
 
 @main.command(short_help='Write a program that needs less memory.')
-@click.argument('source', metavar='IN')
-@click.option('-o', '--output', required=True, metavar='OUT', help='Where the new program goes.')
+@click.argument('source', metavar='IN', type=_PROGRAM)
+@click.option('-o',
+              '--output',
+              required=True,
+              type=_PROGRAM,
+              metavar='OUT',
+              help='Where the new program goes.')
 @click.option('--force', is_flag=True, help='Replace OUT.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
@@ -186,7 +205,7 @@ def optimize(source: str, output: str, force: bool, trace: Optional[str], as_jso
 
 
 @main.command(short_help='What a program needs, and what optimize would bring.')
-@click.argument('source', metavar='IN')
+@click.argument('source', metavar='IN', type=_PROGRAM)
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @click.option('--ir', is_flag=True, help='The graph before and after instead, as text.')
 @click.option('--why',
@@ -225,7 +244,7 @@ def _reasons(done: Any) -> str:
 
 
 @main.command(short_help='Why a variable is in memory.')
-@click.argument('source', metavar='IN')
+@click.argument('source', metavar='IN', type=_PROGRAM)
 @click.argument('variable', metavar='VARIABLE')
 @_planning_options
 def explain(source: str, variable: str, as_json: bool, **hints: Any) -> None:
@@ -240,8 +259,8 @@ def explain(source: str, variable: str, as_json: bool, **hints: Any) -> None:
 
 
 @main.command(short_help='What differs between two programs.')
-@click.argument('first', metavar='A')
-@click.argument('second', metavar='B')
+@click.argument('first', metavar='A', type=_PROGRAM)
+@click.argument('second', metavar='B', type=_PROGRAM)
 @_planning_options
 def diff(first: str, second: str, as_json: bool, **hints: Any) -> None:
     """Say what differs between the programs A and B: what they need, their operators and variables."""
@@ -258,8 +277,8 @@ def diff(first: str, second: str, as_json: bool, **hints: Any) -> None:
 
 
 @main.command(short_help='Run two programs; compare all bytes.')
-@click.argument('source', metavar='IN')
-@click.argument('target', metavar='OUT')
+@click.argument('source', metavar='IN', type=_PROGRAM)
+@click.argument('target', metavar='OUT', type=_PROGRAM)
 @click.option('--feed', type=click.Path(dir_okay=False), help='Inputs as .npz; drawn if not given.')
 @click.option('--fetch', multiple=True, help='Variable to compare, for a program without fetches.')
 @click.option('--batch-size',
@@ -295,8 +314,13 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
 
 
 @main.command(short_help='Draw the memory as one HTML page.')
-@click.argument('source', metavar='IN')
-@click.option('-o', '--output', required=True, metavar='HTML', help='Where the page goes.')
+@click.argument('source', metavar='IN', type=_PROGRAM)
+@click.option('-o',
+              '--output',
+              required=True,
+              type=_PROGRAM,
+              metavar='HTML',
+              help='Where the page goes.')
 @click.option('--force', is_flag=True, help='Replace HTML.')
 @click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
 @_planning_options
@@ -315,7 +339,7 @@ def view(source: str, output: str, force: bool, trace: Optional[str], as_json: b
 
 
 @main.command('serve-settings', short_help='What a process that serves should set.')
-@click.argument('source', metavar='MODEL')
+@click.argument('source', metavar='MODEL', type=_PROGRAM)
 @click.option('--json', 'as_json', is_flag=True, help='The settings as JSON on stdout.')
 @_talking
 def serve_settings(source: str, as_json: bool) -> None:
@@ -336,14 +360,19 @@ def serve_settings(source: str, as_json: bool) -> None:
 
 @main.command(short_help='Give the buffers of a CSV offsets in one arena.')
 @click.argument('source', metavar='FILE.csv', type=click.Path(dir_okay=False))
-@click.option('-o', '--output', required=True, metavar='OUT.csv', help='Where it goes.')
+@click.option('-o',
+              '--output',
+              required=True,
+              type=_PROGRAM,
+              metavar='OUT.csv',
+              help='Where the offsets go.')
 @click.option('--force', is_flag=True, help='Replace OUT.csv.')
 @click.option('--alignment',
               type=click.IntRange(1),
               default=1,
               show_default=True,
               help='Offsets are multiples of so many bytes.')
-@click.option('--capacity', type=ByteSize(), help='Write nothing if no packing is this low.')
+@click.option('--capacity', type=ByteSize(), help='Write nothing if no arena this small is found.')
 @click.option('--seconds',
               type=click.FloatRange(0),
               default=20.0,
@@ -363,17 +392,19 @@ def pack(source: str, output: str, force: bool, alignment: int, capacity: Option
 
 def _planned(source: str, hints: Dict[str, Any]) -> Tuple[Any, Any]:
     """The saved program and what `optimize` makes of it."""
-    with _progress('planning') as told:
+    with _progress('loading Paddle') as told:
         from transpiler.backends.installed import saved_programs
         programs = saved_programs()
         from transpiler.planning import PlanOptions
         from transpiler.request import Request
         from transpiler.serving.wanted import Serving, check_budget
+        told.say(f'reading {source}')
         saved = programs.read(source)
         if not saved.for_inference and not hints['fetch']:
+            likely = f', as --fetch {saved.losses[0]}' if saved.losses else ''
             raise SavedFileError(
-                f'{saved.path} has no fetch operator: name with --fetch what will be '
-                'fetched')
+                f'{saved.path} has no fetch operator: name with --fetch what will be fetched{likely}'
+            )
         request = Request(list(hints['fetch']), list(hints['skip']), hints['batch_size'],
                           hints['trip_count'], hints['runtime'], hints['budget'])
         recompute = '' if hints['recompute'] == 'off' else hints['recompute']
@@ -408,6 +439,8 @@ class _Told:
         self._title, self._bar, self._talk = title, bar, talk
         self._task = bar.add_task(title, total=None)
         self._began = self._last = time.monotonic()
+        if talk == 'more':
+            self.say(title)
 
     def say(self, what: str) -> None:
         """What comes next."""

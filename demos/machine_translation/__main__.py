@@ -19,6 +19,7 @@ os.environ.setdefault("GLOG_minloglevel", "2")
 
 import paddle
 import rich.console
+import rich.markup
 import rich.progress
 
 from demos.machine_translation import data, measure, model, report, train
@@ -59,11 +60,38 @@ def _config(arguments: argparse.Namespace) -> DemoConfig:
                       archive=arguments.data)
 
 
+class _Progress:
+    """What is being done: beside a spinner where stdout is a terminal, else a line every few seconds."""
+
+    def __init__(self, console: rich.console.Console) -> None:
+        self._console = console
+        self._status = console.status("")
+        self._told = self._began = time.perf_counter()
+
+    def __enter__(self) -> _Progress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *raised) -> None:
+        self._status.__exit__(*raised)
+
+    def __call__(self, what: str) -> None:
+        self._status.update(rich.markup.escape(what))
+        now = time.perf_counter()
+        if not self._console.is_terminal and now - self._told > SECONDS_BETWEEN_LINES:
+            self._told = now
+            self._console.print(f"{now - self._began:5.0f} s  {what}",
+                                markup=False,
+                                highlight=False)
+
+
 def _train(console: rich.console.Console, config: DemoConfig, corpus: data.Corpus, steps: int,
            plain: bool) -> train.Session:
     program = model.build_training_program(config.model)
     if not plain:
-        console.print(str(train.optimize(program, config)), markup=False, highlight=False)
+        with _Progress(console) as progress:
+            done = train.optimize(program, config, lambda what, seconds: progress(what))
+        console.print(str(done), markup=False, highlight=False)
     session = train.Session(program.startup)
 
     def feeder(step: int) -> data.Feeds:
@@ -107,12 +135,15 @@ def _translate(config: DemoConfig, corpus: data.Corpus, session: train.Session, 
 def _measure(console: rich.console.Console, config: DemoConfig, plain: bool) -> bool:
     console.print("measuring the program as it is, in fresh processes ..." if plain else
                   "measuring before and after memory_optimize, in turns, in fresh processes ...")
-    measurements = measure.measure(config, plain)
+    with _Progress(console) as progress:
+        measurements = measure.measure(config, plain, told=progress)
     console.print(report.before_and_after(measurements))
     console.print(
         "tensors: the peak above resting memory (parameters and the optimizer's state), as "
         "Paddle's allocator counts it; process: VmHWM, above what it had after startup")
     first, *rest = measurements.values()
+    for other in rest:
+        console.print(report.time_line(first, other), highlight=False)
     return all(first.same_results(other) for other in rest)
 
 

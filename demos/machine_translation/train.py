@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Callable, Iterator, List, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -29,14 +29,17 @@ class Session:
         return np.array(self.scope.find_var(name).get_tensor())
 
 
-def optimize(program: TrainingProgram, config: DemoConfig):
+def optimize(program: TrainingProgram,
+             config: DemoConfig,
+             progress: Optional[Callable[[str, float], None]] = None):
     """The one line that this demo is about; returns the report."""
     # Imported here so that the demo's pieces also work where only the plain program is wanted.
     from transpiler import memory_optimize
     return memory_optimize(program.main,
                            fetch_list=[program.loss],
                            batch_size=config.batch_size,
-                           trip_count=config.model.target_length)
+                           trip_count=config.model.target_length,
+                           progress=progress)
 
 
 def losses(session: Session, program: TrainingProgram,

@@ -212,20 +212,53 @@ def test_a_search_lists_the_variable_and_a_click_reveals_it(browser, tmp_path):
     assert 'v1717' in browser.find_element(By.ID, 'after-detail').text
 
 
-@pytest.mark.parametrize('width', [390, 1400])
-def test_nothing_is_wider_than_the_window(browser, small, tmp_path, width):
+def test_of_many_that_are_found_the_largest_of_both_sides_are_listed(browser, tmp_path):
+    opened(browser, tmp_path, named([f'a_{i}' for i in range(30)]))
+    browser.find_element(By.ID, 'search').send_keys('a_')
+    assert browser.find_element(By.ID, 'found').text == '60 found, the largest are listed'
+    assert _texts(browser, '#hits td:first-child') == ['before'] * 10 + ['after'] * 10
+
+
+def test_a_name_without_room_keeps_both_its_ends(browser, small, tmp_path):
+    opened(browser, tmp_path, small)
+    fitted = browser.execute_script(
+        'const pen = document.createElement("canvas").getContext("2d");'
+        'return [1000, 100, 40].map(room => {'
+        'const text = memory.fitting(pen, "lstm_cell_2.w_0@GRAD@RENAME@block0@12", room);'
+        'return [text, pen.measureText(text).width <= room]; });')
+    assert fitted[0] == ['lstm_cell_2.w_0@GRAD@RENAME@block0@12', True]
+    for text, fits in fitted[1:]:
+        start, end = text.split('…')
+        assert fits and start and end
+        assert 'lstm_cell_2'.startswith(start[:11]) and 'RENAME@block0@12'.endswith(end[-16:])
+
+
+@pytest.fixture(params=[390, 1400])
+def width(browser, request):
     browser.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', {
-        'width': width,
+        'width': request.param,
         'height': 800,
         'deviceScaleFactor': 1,
-        'mobile': width < 500
+        'mobile': request.param < 500
     })
-    try:
-        opened(browser, tmp_path, small)
-        assert browser.execute_script('return document.documentElement.scrollWidth') <= width
-        assert browser.get_log('browser') == []
-    finally:
-        browser.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
+    yield request.param
+    browser.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
+
+
+def test_nothing_is_wider_than_the_window(browser, small, tmp_path, width):
+    opened(browser, tmp_path, small)
+    assert browser.execute_script('return document.documentElement.scrollWidth') <= width
+    assert browser.get_log('browser') == []
+
+
+def test_no_table_is_cut_whatever_the_names(browser, tmp_path, width):
+    opened(browser, tmp_path, named([f'lstm_cell_2.w_0@GRAD@RENAME@block0@{i}' for i in range(12)]))
+    browser.find_element(By.ID, 'search').send_keys('lstm')
+    room = browser.execute_script(
+        'return [...document.querySelectorAll(".scroll")].map(e => [e.clientWidth, e.scrollWidth]);'
+    )
+    assert len(room) == 3 and all(0 < there >= used for there, used in room)
+    assert width < 500 or len(_texts(browser, '#before-largest th')) == 4
 
 
 def test_dark_mode_has_a_dark_page_and_bright_ink(browser, small, tmp_path):

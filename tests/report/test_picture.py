@@ -9,7 +9,7 @@ import sys
 import paddle
 import pytest
 
-from benchmarks.programs import build, small_options
+from benchmarks.programs import Options, build, small_options
 from transpiler import memory_optimize
 from transpiler.ir import MEMORY_KINDS, Graph, RegionKind, Site, Size
 from transpiler.planning import plan
@@ -228,7 +228,7 @@ def test_every_slice_of_a_trace_is_complete(report):
     assert len({e['pid'] for e in slices}) == 2
 
 
-def _scoped(names, frame):
+def _scoped(names, frame, **options):
     """Two layers, each of a product, behind each other, inside scopes of these names."""
     paddle.enable_static()
     main = paddle.static.Program()
@@ -240,7 +240,7 @@ def _scoped(names, frame):
                 hidden = frame(hidden)
         loss = paddle.mean(hidden)
         paddle.optimizer.SGD(0.1).minimize(loss)
-    return memory_optimize(main, fetch_list=[loss], batch_size=8)
+    return memory_optimize(main, fetch_list=[loss], **{'batch_size': 8, **options})
 
 
 def _layer(hidden):
@@ -268,6 +268,58 @@ def test_without_scopes_layers_are_told_by_their_parameters():
     assert {'fc_0', 'fc_1'} <= set(scopes)
     kinds = [k for k, s in zip(report.picture_before.kinds, scopes) if s == 'fc_1']
     assert {'mul', 'elementwise_add', 'mul_grad', 'sgd'} <= set(kinds)
+
+
+def test_layers_inside_a_loop_are_told_by_their_parameters():
+    """Or the one ahead of the loop would seem to last to its own gradient behind it."""
+    case = build('gru_loop', small_options('gru_loop'))
+    picture = memory_optimize(case.main, fetch_list=list(case.fetch), trip_count=4).picture_before
+    body = next(loop for loop in picture.loops if loop.label.startswith('loop block'))
+    inside = picture.scopes[body.first:body.last + 1]
+    layers = set(inside) - {''}
+    assert layers and layers <= {v.name.split('.')[0] for v in case.main.all_parameters()}
+    last = max(i for i, layer in enumerate(inside) if layer)
+    assert set(inside[last + 1:]) == {''}  # of no layer for sure, to the gradients
+
+
+@pytest.mark.parametrize('names', [['encoder', 'head'], ['', '']])
+def test_what_a_plan_adds_is_in_the_scope_that_it_stands_in(names):
+    report = _scoped(names, _layer, batch_size=4096, runtime='retaining')
+    picture, graph = report.picture_after, report.draw.args[0].graph
+    added = [step for step, op in enumerate(graph.regions[0].ops) if graph.ops[op].origin is None]
+    assert len(graph.regions) == 1 and added[0] > 0
+    assert {picture.scopes[step] == picture.scopes[step - 1] for step in added} == {True}
+    assert {picture.scopes[step] for step in added} - {''}
+
+
+def test_a_sum_that_is_made_term_by_term_is_no_recomputation():
+    """Of a weight that is used often: it has the group of the sum before, and nothing says that it is computed again."""
+    paddle.enable_static()
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        hidden = paddle.static.data('x', [None, 64])
+        weight = paddle.create_parameter([64, 64], 'float32', name='shared')
+        for _ in range(6):
+            hidden = paddle.tanh(paddle.matmul(hidden, weight))
+        loss = paddle.mean(hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    report = memory_optimize(main, fetch_list=[loss], batch_size=1, recompute=False)
+    sums = [bar for bar in report.picture_after.bars if bar.maker.split(' ')[0] == 'sum']
+    assert len(sums) > 1 and {bar.group for bar in sums} == {'gradient'}
+    assert 'computed again' not in report.explain('shared@GRAD')
+
+
+def test_what_is_computed_again_says_so_wherever_it_is_shown():
+    case = build('fc_chain', Options())
+    report = memory_optimize(case.main,
+                             fetch_list=list(case.fetch),
+                             batch_size=256,
+                             recompute='max')
+    again = {bar.name for bar in report.picture_after.bars if bar.group == 'recomputed'}
+    names = {bar.name for bar in report.picture_before.bars}
+    copied = {name.split('@REBUILT')[0] for name in again if '@REBUILT' in name} & names
+    assert copied and not again & names
+    assert all('It is computed again' in report.explain(name) for name in copied)
 
 
 def test_the_curve_goes_to_any_writer_of_scalars(report):

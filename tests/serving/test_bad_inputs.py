@@ -258,7 +258,7 @@ def test_an_impossible_budget(folder):
 def test_an_impossible_budget_for_a_training_program(folder):
     (folder / 'train.bin').write_bytes(training_program().desc.serialize_to_string())
     failing(folder, ['optimize', 'train.bin', '-o', 'out', '--fetch', 'loss', '--budget', '1KB'],
-            'no plan fits into 1000 bytes, parameters and state included')
+            'no plan fits into 1000 B, parameters and state included')
 
 
 def test_a_budget_that_is_no_size(folder):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import List
 
@@ -93,6 +94,41 @@ def test_an_unknown_variable_is_answered_with_names_that_there_are(folder):
     assert 'It has ' in said
 
 
+def test_an_error_names_the_option_that_was_typed(folder):
+    said = called(folder, 'report', 'train.bin', '--fetch', 'losss', code=1).stderr
+    assert said.startswith(
+        "error: --fetch: the program has no variable 'losss'. Did you mean 'loss'")
+    said = called(folder, 'report', *TRAINED, '--skip', 'fc_9.tmp_0', code=1).stderr
+    assert said.startswith("error: --skip: the program has no variable 'fc_9.tmp_0'.")
+
+
+def test_a_training_program_without_a_fetch_is_answered_with_its_loss(folder):
+    said = called(folder, 'report', 'train.bin', code=1).stderr
+    assert said.endswith('name with --fetch what will be fetched, as --fetch loss\n')
+
+
+def test_why_names_the_operator_at_the_peak_as_the_report_does(folder):
+    called(folder, 'optimize', 'tiny', '-o', str(folder / 'in_blocks'), '--batch-size', '4')
+    found = json.loads(
+        called(folder, 'report', str(folder / 'in_blocks'), '--batch-size', '4', '--why',
+               '--json').stdout)
+    kind = found['peak_op'].split(' ')[0]
+    rows = [row['what'] for row in found['why'] if 'the op at the peak' in row['what']]
+    assert rows and all(
+        row.startswith(f'the op at the peak, {kind}, works on them') for row in rows)
+
+
+def test_blocks_that_hold_nothing_of_their_own_are_counted_and_not_listed(folder):
+    called(folder, 'optimize', 'tiny', '-o', str(folder / 'blocks'), '--batch-size', '4')
+    arguments = ('report', str(folder / 'blocks'), '--batch-size', '4')
+    blocks = json.loads(called(folder, *arguments, '--json').stdout)['blocks']
+    empty = [b for b in blocks if not b['own_bytes_before'] and not b['own_bytes_after']]
+    said = called(folder, *arguments).stdout
+    listed = re.findall('│ (main|block [0-9]+),? ', said)
+    assert len(empty) > 1 and len(listed) == len(blocks) - len(empty) > 0
+    assert f'and {len(empty)} blocks without variables of their own' in said
+
+
 def test_every_variable_can_be_explained(folder):
     from transpiler.backends.paddle2.importer import import_program
     from transpiler.backends.paddle2.programs import Serialized, SerializedPrograms
@@ -144,6 +180,13 @@ def test_a_budget_is_reported_and_refused(folder):
 def test_quiet_says_nothing_but_the_answer_and_verbose_says_each_step(folder):
     loud = called(folder, 'optimize', *TRAINED, '-o', str(folder / 'a.bin'), '-v').stderr
     assert 'planning: schedule' in loud and 'wrote' in loud
+    for what in ('report', 'view'):
+        more = ('-o', str(folder / 'page.html')) if what == 'view' else ()
+        loud = called(folder, what, 'tiny', '-v', *more).stderr
+        assert re.search(r'^ *\d+\.\d s  reading', loud, re.M)
+        assert re.search(r"^ *\d+\.\d s  running Paddle's inference passes", loud, re.M)
+        assert re.search(r'^ *\d+\.\d s  planning: ', loud, re.M)
+    assert re.search(r'^ *\d+\.\d s  drawing', loud, re.M)
     assert called(folder, 'optimize', *TRAINED, '-o', str(folder / 'b.bin'), '-q').stderr == ''
     assert called(folder, 'optimize', *TRAINED, '-o',
                   str(folder / 'c.bin')).stderr == f'wrote {folder / "c.bin"}\n'

@@ -18,7 +18,7 @@ _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
 _MAY_CARRY_LOD = 'may carry LoD at run time'
 # Paddle's executor copies what such an operator and others hand each other, and keeps one copy for each name: a second
 # value of that name would be read from the copy of the first.
-_COPIED_BY_NAME = 'copied between layouts or types, once for its name'
+_COPIED_BY_NAME = 'the executor copies it to another layout or type, and finds that copy by its name'
 # All that a way out of a branch ever holds is what the variable outside gets: so it is proved to stand for that.
 MOVED = 'gets what a branch has moved out'
 # Whose memory is that of slices, too: no other may have it, but it goes with them.

@@ -16,8 +16,8 @@ Chain = Tuple[str, ...]  # paths of layers, each in the one before
 
 
 def layers_of_ops(graph: Graph, holders: Mapping[str, Chain], around: Chain) -> Dict[int, str]:
-    """By op of the main region: the path of the innermost layer that it is sure to be in. What stands behind a boundary is told by
-    itself: gradients are made in the opposite order.
+    """By op: the path of the innermost layer that it is sure to be in. What stands behind a boundary is told by itself, as gradients
+    are made in the opposite order, and so is each region.
 
     Args:
         graph: as it was read, in the order of the user's code.
@@ -27,7 +27,8 @@ def layers_of_ops(graph: Graph, holders: Mapping[str, Chain], around: Chain) -> 
     told = _Told(
         {v.id: holders[v.name] for v in graph.values if v.persistable and v.name in holders})
     found: Dict[int, Chain] = {}
-    for ops in _parts(graph):
+    inner = (list(graph.region_ops(region.id)) for region in graph.regions[1:])
+    for ops in (*_parts(graph), *inner):
         told.add(ops)
         read = [None if op.id in told.prepared else told.layers.get(op.id) for op in ops]
         earlier = _carried(read, around)

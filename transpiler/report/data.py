@@ -91,9 +91,11 @@ class RecomputeReport:
         if self.saved_seconds:
             parts.append(
                 f'; copies that loops no longer make take {self._share(self.saved_seconds)} off')
-        if self.clones > self.inner_clones:
-            parts.append(f' (no plan for this peak can take less than '
-                         f'{self._share(self.least_extra_seconds)} more in the main block)')
+        least = self._share(self.least_extra_seconds)
+        if self.clones > self.inner_clones and float(least[:-1]):
+            parts.append(
+                f' (in this order no plan for this peak can take less than {least} more in the main block)'
+            )
         return ''.join(parts)
 
     def _share(self, seconds: float) -> str:
@@ -116,8 +118,8 @@ class OrderReport:
 
     def __str__(self) -> str:
         return (
-            f'The order is held: where {self.processors} processors are idle, about {self.share:.1%} more time by the clock (no more '
-            'of the processors\'), as operators no longer run side by side')
+            f'The order is held, so operators no longer run side by side: where {self.processors} processors are idle, a step takes about '
+            f'{self.share:.1%} longer by the clock; the processors\' time stays the same')
 
 
 @dataclass(frozen=True)

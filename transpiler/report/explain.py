@@ -13,7 +13,7 @@ from transpiler.plain import meant_or_some, printable
 from transpiler.planning import Plan
 from transpiler.report.data import human
 from transpiler.report.lines import short_lines
-from transpiler.report.picture import makers, op_text
+from transpiler.report.picture import computed_again, makers, op_text
 
 _NAMED = 'its gradient, or a loop or branch, is found by its name: nobody moves in behind it'
 _FREE = 'it may share memory with others; where it does not, that would not lower the peak'
@@ -143,7 +143,7 @@ def _taken_over(plan: Plan, name: str) -> Iterator[str]:
         elif values[reuse.storage].name == name:
             yield f'{values[reuse.value].name} takes over its memory ({reuse.tier}).'
     clones = [
-        op for op in plan.graph.walk() for v in op.writes()
+        v for op in computed_again(plan.graph) for v in plan.graph.ops[op].writes()
         if values[v].copy_of >= 0 and values[values[v].copy_of].name == name
     ]
     if clones:

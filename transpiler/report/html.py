@@ -25,6 +25,7 @@ def page(report: ReportData, title: str) -> str:
         style=_file('page.css'),
         script=_file('page.js'),
         summary=html.escape(_summary(report)),
+        remarks=html.escape(_remarks(report)),
         legend=''.join(_LEGEND.format(group=g, label=_LABELS.get(g, g)) for g in _drawn(report)),
         sections=''.join(_section(name, picture) for name, picture in sides),
         data=_embedded(_data(report)))
@@ -41,11 +42,15 @@ def _file(name: str) -> str:
 
 
 def _summary(report: ReportData) -> str:
-    heap = '' if report.heap is None else f'{report.heap}. '
     return (f'Peak above resting: {human(report.peak_bytes_before)} before, '
             f'{human(report.peak_bytes_after)} after; lower bound for this order '
             f'{human(report.lower_bound_bytes)}; resting {human(report.resting_bytes)}; '
-            f'{report.runtime} runtime. {heap}{report.note}')
+            f'{report.runtime} runtime.')
+
+
+def _remarks(report: ReportData) -> str:
+    heap = '' if report.heap is None else f'{report.heap}. '
+    return heap + report.note
 
 
 def _section(name: str, picture: Picture) -> str:
@@ -59,9 +64,13 @@ def _section(name: str, picture: Picture) -> str:
 
 
 def _row(bar: Bar) -> str:
-    cells = (bar.name, human(bar.bytes), str(bar.count), bar.group, bar.maker,
-             short_lines(bar.line))
-    return '<tr>' + ''.join(f'<td>{html.escape(printable(c))}</td>' for c in cells) + '</tr>'
+    size = human(bar.bytes).replace(' ', '&nbsp;')
+    trips = f' ({bar.count}&nbsp;trips)' if bar.count > 1 else ''
+    made = ', '.join(filter(None, (bar.maker, short_lines(bar.line))))
+    return _ROW.format(group=bar.group,
+                       name=html.escape(printable(bar.name)),
+                       bytes=size + trips,
+                       made=html.escape(printable(made)))
 
 
 def _embedded(data: Dict[str, Any]) -> str:
@@ -180,6 +189,10 @@ _LABELS = MappingProxyType({
 })
 _LEGEND = '<li><i data-group="{group}"></i>{label}</li>'
 
+_ROW = (
+    '<tr><td><i data-group="{group}"></i>{name}</td><td>{bytes}</td><td class="group">{group}</td>'
+    '<td>{made}</td></tr>')
+
 _SECTION = '''
 <section id="{key}" data-peak="{peak}">
 <h2>{name}: peak {peak_text} at {peak_op}</h2>
@@ -187,7 +200,7 @@ _SECTION = '''
 <div class="detail" id="{key}-detail"></div>
 <h3>The ten largest at the peak</h3>
 <div class="scroll"><table id="{key}-largest">
-<tr><th>variable</th><th>bytes</th><th>times</th><th>group</th><th>made by</th><th>source line</th></tr>
+<tr><th>variable</th><th>bytes</th><th class="group">group</th><th>made by</th></tr>
 {rows}</table></div>
 <h3>Storages: variables in one lane share memory</h3>
 <div class="lanes plot"><canvas id="{key}-lanes" role="img" aria-label="storages over steps"></canvas><div></div></div>
@@ -200,14 +213,16 @@ _PAGE = '''<!DOCTYPE html>
 <style>{style}</style></head><body>
 <h1>Memory of {title}</h1>
 <p id="summary">{summary}</p>
+<p class="quiet">{remarks}</p>
 <div class="bar"><span class="sides"><button data-side="before">Before</button><button data-side="after">After</button
 ><button data-side="both">Both</button></span>
 <label><input id="resting" type="checkbox"> with resting memory</label>
 <label>Find a variable: <input id="search" type="search"></label> <span id="found"></span></div>
 <ul class="legend">{legend}<li><i data-group="resting"></i>parameters and state (resting)</li></ul>
-<p>Both pictures have one scale. Wheel or pinch: zoom; shift and wheel: zoom bytes; drag: move; click: details; double click: all.
-A loop is drawn once, at its fullest trip, with what the trips before it have left; of branches, the one that takes most.</p>
-<div class="scroll"><table id="hits"></table></div>
+<p class="quiet">Both pictures have one scale. The wheel or two fingers zoom, dragging moves, a click shows details, a double click shows
+everything again; shift and wheel zoom the bytes. A loop is drawn once: its fullest trip, with what the earlier trips have left. Of
+several branches the one that needs most is drawn.</p>
+<div class="scroll hits"><table id="hits"></table></div>
 <div id="sides" class="two">
 {sections}
 </div>

@@ -13,6 +13,7 @@ from transpiler.plain import and_more, printable
 from transpiler.planning import Plan, PlanOptions, plan as plan_anew
 from transpiler.report.data import human
 from transpiler.report.explain import tenants_at, why_alone
+from transpiler.report.picture import doing_op
 from transpiler.runtime import Runtime
 
 MOST = 10
@@ -128,7 +129,7 @@ def _standing(decided: Plan) -> Iterator[Lever]:
 
 def _held_by(graph: Graph, rules: Graph, known: Interference, value: int, peak: Op) -> str:
     if value in peak.reads() + peak.writes():
-        return f'the op at the peak, {peak.kind}, works on them'
+        return f'the op at the peak, {doing_op(graph, peak.id).kind}, works on them'
     copied = graph.values[value].copy_of
     alone = why_alone(known, copied if copied >= 0 else value)
     if not alone:

@@ -3,7 +3,7 @@
 const memory = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const GROUPS = data.groups, SIDES = ["before", "after"];
-  const MARGIN = {left: 64, right: 10, top: 20, bottom: 34}, HEIGHT = 360, ROW = 14, LEAST = 0.75, STRIP = 15;
+  const MARGIN = {left: 64, right: 10, top: 20, bottom: 34}, HEIGHT = 360, ROW = 14, LEAST = 0.75, STRIP = 15, LISTED = 10;
   let colours = {}, wanted = "", resting = false, picked = null;
   const get = id => document.getElementById(id);
 
@@ -58,14 +58,13 @@ const memory = (() => {
       this.levels = [0, 1].map(depth => this.runs(depth)).filter(runs => runs.length);
       this.peak = this.bytes.reduce((best, size, i) => size > this.bytes[best] ? i : best, 0);
     }
-    // Stretches of steps in one scope of names, down to its level `depth`; ops in between that have none break no stretch.
+    // Stretches of steps in one scope of names, down to its level `depth`.
     runs(depth) {
       const found = [];
-      for (let step = 0; step < this.steps; step++) {
-        const parts = this.scope(step).split("/"), path = parts.slice(0, depth + 1).join("/"), run = found[found.length - 1];
-        if (!path) continue;
-        if (run && run.path === path) run.last = step;
-        else found.push({path, name: parts[depth] || "", first: step, last: step});
+      for (let step = 0, run = {}; step < this.steps; step++) {
+        const parts = this.scope(step).split("/"), path = parts.slice(0, depth + 1).join("/");
+        if (run.path !== path) found.push(run = {path, name: parts[depth] || "", first: step});
+        run.last = step;
       }
       return found.filter(run => run.name);
     }
@@ -125,6 +124,14 @@ const memory = (() => {
     pen.clearRect(0, 0, width, height);
     pen.font = "11px system-ui, sans-serif";
     return [pen, width];
+  }
+  // What fits into `room`: the whole text, or its two ends.
+  function fitting(pen, text, room) {
+    if (pen.measureText(text).width <= room) return text;
+    let left = text.length - 1;
+    const cut = () => text.slice(0, Math.ceil(left / 2)) + "…" + text.slice(text.length - Math.floor(left / 2));
+    while (left > 2 && pen.measureText(cut()).width > room) left--;
+    return cut();
   }
   function ticks(low, high, most) {
     const raw = (high - low) / Math.max(1, most), power = Math.pow(10, Math.floor(Math.log10(raw || 1)));
@@ -207,7 +214,7 @@ const memory = (() => {
       for (let c = 0; c < columns; c++) {
         const from = Math.floor(a + c / columns * (b - a)), to = Math.max(from + 1, Math.floor(a + (c + 1) / columns * (b - a)));
         if (from >= side.steps) break;
-        const y = this.y(base + side.bytes[side.fullest(from, Math.min(to, side.steps))]);
+        const y = Math.round(this.y(base + side.bytes[side.fullest(from, Math.min(to, side.steps))])) + 0.5;
         if (c) pen.lineTo(this.x(from), y); else pen.moveTo(this.x(from), y);
         pen.lineTo(this.x(to), y);
       }
@@ -215,8 +222,10 @@ const memory = (() => {
       if (side.steps && side.peak >= a && side.peak <= b) {
         const [l, r] = this.inner, x = Math.max(l + 4, Math.min(r - 4, this.x(side.peak + 0.5))), y = this.y(base + side.bytes[side.peak]);
         pen.fillStyle = colours.ink; pen.beginPath(); pen.moveTo(x, y); pen.lineTo(x - 4, y - 7); pen.lineTo(x + 4, y - 7); pen.fill();
-        pen.textAlign = x > this.width / 2 ? "right" : "left";
-        pen.fillText("peak " + human(base + side.bytes[side.peak]) + ", step " + side.peak, x + (x > this.width / 2 ? -7 : 7), Math.max(10, y - 3));
+        const peak = "peak " + human(base + side.bytes[side.peak]), room = Math.max(x - l, r - x) - 7;
+        const text = [peak + ", step " + side.peak, peak].find(text => pen.measureText(text).width <= room) || "peak";
+        pen.textAlign = x - l > r - x ? "right" : "left";
+        pen.fillText(text, x + (x - l > r - x ? -7 : 7), Math.max(10, y - 3));
       }
     }
     // Bands of layers: a strip below for each level, and a line up through the plot where one of the first level begins that is named.
@@ -233,10 +242,8 @@ const memory = (() => {
         const room = x1 - x0 - 6, wide = pen.measureText(run.name).width;
         if (room > 12 && (wide <= room || room > 30)) {
           if (!level) { pen.fillStyle = colours.band; pen.fillRect(x0, t, 1, b - t); }
-          let name = run.name;
-          while (name.length > 2 && pen.measureText(name + "…").width > room) name = name.slice(0, -1);
           pen.fillStyle = colours.ink;
-          pen.fillText(wide <= room ? run.name : name + "…", x0 + 3, y + STRIP - 5);
+          pen.fillText(fitting(pen, run.name, room), x0 + 3, y + STRIP - 5);
         }
       }));
       pen.restore();
@@ -251,7 +258,9 @@ const memory = (() => {
         const x0 = this.x(band.first), x1 = this.x(band.last + 1);
         pen.fillStyle = colours.loop; pen.fillRect(x0, t, x1 - x0, b - t);
         pen.fillStyle = colours.quiet;
-        if (x1 - x0 > 40) pen.fillText(band.label, Math.max(x0, MARGIN.left) + 3, t - 4, x1 - Math.max(x0, MARGIN.left) - 4);
+        const from = Math.max(x0, MARGIN.left), room = Math.min(x1, this.width) - from - 6;
+        const label = [band.label, band.label.split(": ").pop()].find(text => pen.measureText(text).width <= room);
+        if (label) pen.fillText(label, from + 3, t - 4);
       }
     }
     axes(pen, l, r, t, b) {
@@ -259,7 +268,7 @@ const memory = (() => {
       pen.textAlign = "right";
       const unit = this.scale >= 2 ** 30 ? 2 ** 30 : this.scale >= 2 ** 20 ? 2 ** 20 : this.scale >= 1024 ? 1024 : 1;
       const name = {1: "B", 1024: "KiB", 1048576: "MiB", 1073741824: "GiB"}[unit];
-      const most = this.scale / unit, rough = Math.pow(10, Math.floor(Math.log10(most || 1))), gap = most / rough > 5 ? 2 * rough : most / rough > 2 ? rough : rough / 2;
+      const most = this.scale / unit, tenth = Math.pow(10, Math.floor(Math.log10(most || 1)) - 1), gap = [1, 2, 5, 10, 20].map(m => m * tenth).find(g => most / g <= 9);
       for (let v = 0; v <= most; v += gap) {
         const y = this.y(v * unit);
         pen.beginPath(); pen.moveTo(l, y); pen.lineTo(r, y); pen.stroke();
@@ -316,12 +325,12 @@ const memory = (() => {
     step(x) { const [a, b] = this.side.view; return a + (x - this.left) / (this.width - this.left - MARGIN.right) * (b - a); }
     draw() {
       const side = this.side, [pen, width] = sized(this.canvas, this.height);
-      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.25));
+      this.width = width; this.left = Math.min(240, Math.max(MARGIN.left, width * 0.4));
       const from = Math.floor(this.box.scrollTop / ROW), to = Math.min(this.rows.length, from + Math.ceil(this.height / ROW) + 1);
       for (let row = from; row < to; row++) {
         const y = row * ROW - this.box.scrollTop;
         pen.fillStyle = colours.quiet; pen.textAlign = "left";
-        pen.fillText(this.titles.get(this.rows[row]), 4, y + 11, this.left - 8);
+        pen.fillText(fitting(pen, this.titles.get(this.rows[row]), this.left - 8), 4, y + 11);
         for (const bar of this.bars.get(this.rows[row])) {
           const x0 = Math.max(this.left, this.x(side.first[bar])), x1 = Math.min(width, this.x(side.last[bar] + 1));
           if (x1 < x0) continue;
@@ -423,16 +432,13 @@ const memory = (() => {
   }
   function search(text) {
     wanted = text.toLowerCase();
-    const rows = [];
-    let found = 0;
-    for (const key of SIDES) {
-      const side = sides[key];
-      side.names.forEach((name, bar) => {
-        if (!wanted || !side.matches(bar)) return;
-        if (found++ < 20) rows.push([key, bar, [key, name, human(side.sizes[bar]), side.makers[bar], short(side.line(bar))]]);
-      });
-    }
-    get("found").textContent = wanted ? found + " found" : "";
+    const found = SIDES.map(key => wanted ? sides[key].order.filter(bar => sides[key].matches(bar)) : []);
+    const all = found[0].length + found[1].length;
+    const rows = SIDES.flatMap((key, i) => found[i].sort((a, b) => sides[key].sizes[b] - sides[key].sizes[a]).slice(0, LISTED).map(bar => {
+      const side = sides[key], made = [side.makers[bar], short(side.line(bar))].filter(part => part).join(", ");
+      return [key, bar, [key, side.names[bar], human(side.sizes[bar]).replace(" ", "\u00a0"), made]];
+    }));
+    get("found").textContent = wanted ? all + " found" + (rows.length < all ? ", the largest are listed" : "") : "";
     get("hits").replaceChildren(...rows.map(([key, bar, cells]) => {
       const row = document.createElement("tr");
       row.append(...cells.map(text => Object.assign(document.createElement("td"), {textContent: text})));
@@ -444,7 +450,7 @@ const memory = (() => {
 
   readColours();
   for (const key of SIDES) charts.push(new Area(sides[key]), new Lanes(sides[key]));
-  for (const item of document.querySelectorAll(".legend i")) item.style.background = "var(--" + item.dataset.group + ")";
+  for (const item of document.querySelectorAll("i[data-group]")) item.style.background = "var(--" + item.dataset.group + ")";
   for (const button of document.querySelectorAll(".sides button")) button.addEventListener("click", () => show(button.dataset.side));
   get("search").addEventListener("input", event => search(event.target.value));
   get("resting").addEventListener("change", event => { resting = event.target.checked; redraw(); });
@@ -452,5 +458,5 @@ const memory = (() => {
   addEventListener("resize", later);
   show("both");
   const chart = (kind, key) => charts.find(c => c instanceof kind && c.side.key === key);
-  return {sides, area: key => chart(Area, key), lanes: key => chart(Lanes, key)};
+  return {sides, fitting, area: key => chart(Area, key), lanes: key => chart(Lanes, key)};
 })();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.owners import layers_of_ops
@@ -111,6 +111,17 @@ def makers(graph: Graph) -> Dict[int, int]:
     return {v: op.id for op in moving[::-1] + running[::-1] + plain[::-1] for v in op.writes()}
 
 
+def computed_again(graph: Graph) -> Set[int]:
+    """Ids of the ops that are clones of forward ones. What has its origin in a gradient's op, or in any op of a program that trains
+    nothing, is a part of that op: of a sum, or of what makes two results."""
+    trains = any(op.backward and op.origin == op.id for op in graph.ops)
+    return {
+        op.id
+        for op in graph.walk()
+        if trains and op.origin not in (None, op.id) and not graph.ops[op.origin or 0].backward
+    }
+
+
 def doing_op(graph: Graph, op: int) -> Op:
     """`op`, or the only op of the region that it runs: what a reader knows it by."""
     found = graph.ops[op]
@@ -128,14 +139,22 @@ def op_text(graph: Graph, op: int) -> str:
 
 
 def scopes_of(graph: Graph, ops: Sequence[Op]) -> List[str]:
-    """The scope of each op; see Picture."""
+    """The scope of each op; see Picture. What a plan adds has that of the op before it."""
+    found: List[str] = []
+    told = _told_scopes(graph)
+    for op in ops:
+        found.append(found[-1] if op.origin is None and found else told(op))
+    return found
+
+
+def _told_scopes(graph: Graph) -> Callable[[Op], str]:
     if any(op.site.scope for op in graph.ops if not op.backward):
-        return [op.site.scope for op in ops]
+        return lambda op: op.site.scope
     holders = {
         v.name: (v.name.rsplit('.', 1)[0],) for v in graph.values if v.parameter and '.' in v.name
     }
     layers = layers_of_ops(graph, holders, ())
-    return [layers.get(op.id, '') for op in ops]
+    return lambda op: layers.get(op.id, '')
 
 
 class _Drawing:
@@ -145,6 +164,7 @@ class _Drawing:
         self._timeline = timeline
         self._step = {point.op: i for i, point in enumerate(timeline.points)}
         self._makers = makers(graph)
+        self._again = computed_again(graph)
         self._copied = {inner: outer for r in graph.regions for outer, inner in r.arguments}
         self._members: Dict[int, List[int]] = {}
         for value in graph.values:
@@ -287,7 +307,7 @@ class _Drawing:
             return 'kept'
         if values[value].fed or maker is None:
             return 'input' if values[value].fed else 'other'
-        if maker.origin not in (None, maker.id) and not maker.facts.separate:
+        if maker.id in self._again:
             return 'recomputed'
         if not maker.backward:
             return 'activation'

@@ -160,12 +160,16 @@ def _blocks(report: ReportData) -> List[Table]:
     for column in ('block', 'trips', 'peak before', 'after', 'own before', 'after', 'peak is at'):
         left = column in ('block', 'peak is at')
         table.add_column(column, justify='left' if left else 'right', overflow='fold')
-    for row in report.blocks:
+    told = [row for row in report.blocks if row.own_bytes_before or row.own_bytes_after]
+    for row in told:
         name = row.block if row.kind == 'block' else f'{row.block}, {row.kind}'
         sizes = (row.peak_bytes_before, row.peak_bytes_after, row.own_bytes_before,
                  row.own_bytes_after)
         add_row(table, name, str(row.trips), *(in_unit(size, unit) for size in sizes),
                 row.peak_op.split(', ')[0])
+    if len(told) < len(report.blocks):
+        table.caption = (f'and {_counted(len(report.blocks) - len(told), "block")} without '
+                         'variables of their own')
     return [table]
 
 

@@ -13,6 +13,7 @@ from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.emitter import ROLE
 from transpiler.backends.paddle2.importer import parse
 from transpiler.backends.paddle2.soundness import defect, unknown_operator
 from transpiler.errors import InvalidProgramError, SavedFileError
@@ -24,6 +25,7 @@ from transpiler.serving.parameters import check_parameter_files, check_parameter
 from transpiler.serving.writing import Contents, Together, finish_interrupted, write_all
 
 _FETCHES = ('fetch', 'fetch_v2')
+_BACKWARD, _LOSS = 1, 256  # bits of what an op says of its role
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
 _LARGEST = 2**31 - 1  # what protobuf reads
@@ -75,6 +77,17 @@ class SavedProgram:
         """What an inference program fetches, and nothing else."""
         return frozenset(n for op in self.message.blocks[0].ops
                          if op.type in _FETCHES for s in op.inputs for n in s.arguments)
+
+    @property
+    def losses(self) -> List[str]:
+        """What ops make that say of themselves that they make a loss."""
+        return [
+            name for op in self.message.blocks[0].ops
+            if any(each.name == ROLE and each.i & _LOSS and not each.i & _BACKWARD
+                   for each in op.attrs)
+            for s in op.outputs
+            for name in s.arguments
+        ]
 
     @property
     def parameters(self) -> List[framework_pb2.VarDesc]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Dict, Tuple
+from typing import Callable, Dict, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -53,7 +53,7 @@ def optimize_saved(saved: SavedProgram,
     if serving.in_parts:
         _check_in_parts(runtime, request)
     if runtime == 'predictor':
-        return _for_predictor(saved, request, serving)
+        return _for_predictor(saved, request, serving, options.progress)
     return _for_executor(saved, request, options)
 
 
@@ -87,17 +87,20 @@ def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -
                            options)
     except MemoryBudgetError as error:
         raise MemoryBudgetError(
-            f'no plan fits into {request.budget} bytes, parameters and state included: the lowest '
+            f'no plan fits into {human(int(request.budget or 0))}, parameters and state included: the lowest '
             f'peak reached is {human(error.best_bytes)} above them', error.best_bytes) from error
     return Optimized(target.contents, decision.plan, decision.dims, decision.report)
 
 
-def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> Optimized:
+def _for_predictor(saved: SavedProgram, request: Request, serving: Serving,
+                   progress: Callable[[str], None]) -> Optimized:
     started = time.perf_counter()
     _check_names(saved, request)
     if is_enclosed(saved.message):
         return _unchanged(saved, request, started)
+    progress("running Paddle's inference passes")
     fused = fuse(saved, serving.onednn)
+    progress('planning: freed after the last use, schedule')
     old = import_program(fused.message.SerializeToString())
     _label(old.graph, _makers(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
@@ -118,6 +121,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving) -> O
         note = _KEPT_INPUTS.format(human(saved_by_moving))
     if serving.in_parts:
         whole = best
+        progress('planning: in parts, tried on this machine')
         best, note = _in_parts(whole, fused.parameters, saved, old, dims)
         savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
     plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings, served=True)

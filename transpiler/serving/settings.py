@@ -75,8 +75,8 @@ def _predictor(saved: SavedProgram, optimized: bool) -> Iterator[Setting]:
     if open_dims(saved) and (not optimized or _runs_onednn(saved)):
         yield Setting(
             CACHE_OF_ONE, 'config.set_mkldnn_cache_capacity(1)',
-            'oneDNN keeps kernels and a copy of the weights for the last shape of the inputs alone, '
-            'not for each that there was')
+            'oneDNN keeps kernels and a copy of the weights for the latest shape of the inputs only, '
+            'not for every shape that there was')
     if not optimized:
         yield Setting('new_executor', 'config.enable_new_executor()',
                       'frees tensors after their last use, as what optimize writes does by itself')
@@ -138,5 +138,5 @@ def text(settings: Settings) -> str:
     for place, found in places:
         lines.append(f'{place}:')
         lines += [f'    {line}' for each in found for line in (f'# {each.does}', each.line)]
-        lines += [] if found else ['    # as it is']
+        lines += [] if found else ['    # nothing to change']
     return ''.join(f'{printable(line)}\n' for line in lines)

@@ -73,6 +73,11 @@ class SavedModel:
         return frozenset(op.attrs()['name'] for op in self._ops((_FETCH,)))
 
     @property
+    def losses(self) -> List[str]:
+        """None: ops do not say so here."""
+        return []
+
+    @property
     def parameters(self) -> List[Parameter]:
         """As declared."""
         return [
