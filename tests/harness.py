@@ -6,13 +6,11 @@ it builds the case twice, optimises one of the two, runs both in every executor 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from itertools import product
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -21,20 +19,12 @@ import numpy as np
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import paddle  # noqa: E402
-from paddle.base.layers import math_op_patch  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
+from tests.quicker import Prepared, build_quicker  # noqa: E402
 from transpiler.backends.scopes import fresh_scope  # noqa: E402
 
-
-def _two_frames() -> List[Tuple[Any, str, int]]:
-    """Of `inspect.stack()` what Paddle reads of it: file and line of who called, and of its caller."""
-    frames = (sys._getframe(depth) for depth in (1, 2))
-    return [(frame, frame.f_code.co_filename, frame.f_lineno) for frame in frames]
-
-
-# `x + y` on variables looks up the source of all its callers for a warning, which takes most of the time of building.
-math_op_patch.inspect = SimpleNamespace(stack=_two_frames)
+build_quicker()
 
 SEED = 20180628
 
@@ -172,7 +162,7 @@ def run_case(case: Case,
     names = list(case.fetch if fetch is None else fetch)
     paddle.enable_static()
     paddle.seed(SEED)
-    with executor_mode(mode), fresh_scope() as scope:
+    with _prepared().used(), executor_mode(mode), fresh_scope() as scope:
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         fetched = []
@@ -186,6 +176,12 @@ def run_case(case: Case,
                                   return_numpy=False)
             fetched.append({name: snapshot(value) for name, value in zip(names, values)})
         return Outcome(tuple(fetched), _state(case.main, scope))
+
+
+@lru_cache(maxsize=1)
+def _prepared() -> Prepared:
+    """For all runs of this process: most programs run in many modes, and what Paddle makes of them for that is the same in each."""
+    return Prepared()
 
 
 def _set_learning_rate(program: paddle.static.Program, step: int) -> None:

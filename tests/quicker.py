@@ -1,0 +1,86 @@
+"""What Paddle 2.6 does in Python each time that a program is built or run, and takes longer than either: done once, or not at all."""
+from __future__ import annotations
+
+import linecache
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Tuple
+
+from paddle.base import core, executor, framework
+from paddle.base.layers import math_op_patch
+
+_MOST = 4  # programs that are kept
+# Who calls tests. A user's script is called by nobody.
+_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/", "/xdist/", "/execnet/")
+
+
+def _two_frames() -> List[Tuple[Any, str, int]]:
+    """Of `inspect.stack()` what Paddle reads of it: file and line of who called, and of its caller."""
+    frames = (sys._getframe(depth) for depth in (1, 2))
+    return [(frame, frame.f_code.co_filename, frame.f_lineno) for frame in frames]
+
+
+def _script_stack() -> List[Tuple[str, int, str, str]]:
+    """Of `traceback.extract_stack()` what Paddle writes into each op, without those who run the test: they are most of it, and make
+    a program several times as large."""
+    frame, found = sys._getframe(1), []
+    while frame is not None and not any(each in frame.f_code.co_filename for each in _RUNNERS):
+        code, line = frame.f_code, frame.f_lineno
+        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+        found.append((code.co_filename, line, code.co_name, text))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def build_quicker() -> None:
+    """Call stacks as short as in a script; and `x + y` on variables looks up no sources of all its callers for a warning."""
+    math_op_patch.inspect = SimpleNamespace(stack=_two_frames)
+    framework.traceback = SimpleNamespace(extract_stack=_script_stack)
+
+
+class Prepared:
+    """Programs as executors want them, with feeds and fetches as ops, by all that decides about them: Paddle copies a program three
+    times, with each of its variables and ops, for every executor that is to run it."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[Any, ...], Any] = {}
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Executors that are new to a program take what was prepared for another one."""
+        usual = executor._ExecutorCache._get_program_and_executor
+
+        def program_and_executor(cache: Any, asked: Any) -> Tuple[Any, Any]:
+            if not _is_plain(asked.program):
+                return usual(cache, asked)
+            key = _key(asked)
+            if key not in self._known:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                made = usual(cache, asked)
+                self._known[key] = made[0]
+                return made
+            program = self._known[key]
+            plan = core.Plan([core.Job("default")], {"default": program.desc})
+            return program, executor._StandaloneExecutor(asked.place, plan, asked.scope)
+
+        executor._ExecutorCache._get_program_and_executor = program_and_executor
+        try:
+            yield
+        finally:
+            executor._ExecutorCache._get_program_and_executor = usual
+
+
+def _is_plain(program: Any) -> bool:
+    """Not compiled, and nothing else is to be done to it."""
+    return isinstance(
+        program,
+        framework.Program) and not (program._graph or program._pipeline_opt or program._pass_opt)
+
+
+def _key(asked: Any) -> Tuple[Any, ...]:
+    program = asked.program
+    fetched = tuple(each if isinstance(each, str) else each.name for each in asked.fetch_list)
+    return (program.desc.serialize_to_string(), getattr(program, "lr_scheduler", None),
+            tuple(asked.feed), fetched, asked.feed_var_name, asked.fetch_var_name)
