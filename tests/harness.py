@@ -162,7 +162,7 @@ def run_case(case: Case,
     names = list(case.fetch if fetch is None else fetch)
     paddle.enable_static()
     paddle.seed(SEED)
-    with _prepared().used(), executor_mode(mode), fresh_scope() as scope:
+    with prepared().used(), executor_mode(mode), fresh_scope() as scope:
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         fetched = []
@@ -179,8 +179,8 @@ def run_case(case: Case,
 
 
 @lru_cache(maxsize=1)
-def _prepared() -> Prepared:
-    """For all runs of this process: most programs run in many modes, and what Paddle makes of them for that is the same in each."""
+def prepared() -> Prepared:
+    """For all runs of this process: most programs run in many modes, and are prepared alike for each."""
     return Prepared()
 
 

@@ -40,11 +40,10 @@ def build_quicker() -> None:
 
 
 class Prepared:
-    """Programs as executors want them, with feeds and fetches as ops, by all that decides about them: Paddle copies a program three
-    times, with each of its variables and ops, for every executor that is to run it."""
+    """Programs as executors run them, with feeds and fetches as ops, by all that decides about them."""
 
     def __init__(self) -> None:
-        self._known: Dict[Tuple[Any, ...], Any] = {}
+        self._known: Dict[Tuple[Any, ...], Tuple[framework.Program, core.ProgramDesc]] = {}
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -54,15 +53,8 @@ class Prepared:
         def program_and_executor(cache: Any, asked: Any) -> Tuple[Any, Any]:
             if not _is_plain(asked.program):
                 return usual(cache, asked)
-            key = _key(asked)
-            if key not in self._known:
-                if len(self._known) >= _MOST:
-                    self._known.clear()
-                made = usual(cache, asked)
-                self._known[key] = made[0]
-                return made
-            program = self._known[key]
-            plan = core.Plan([core.Job("default")], {"default": program.desc})
+            program, described = self._of(asked)
+            plan = core.Plan([core.Job("default")], {"default": described})
             return program, executor._StandaloneExecutor(asked.place, plan, asked.scope)
 
         executor._ExecutorCache._get_program_and_executor = program_and_executor
@@ -70,6 +62,31 @@ class Prepared:
             yield
         finally:
             executor._ExecutorCache._get_program_and_executor = usual
+
+    def _of(self, asked: Any) -> Tuple[framework.Program, core.ProgramDesc]:
+        key = _key(asked)
+        if key not in self._known:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[key] = prepare(asked)
+        return self._known[key]
+
+
+def prepare(asked: Any) -> Tuple[framework.Program, core.ProgramDesc]:
+    """A program that knows what to feed, and what runs. Paddle writes the latter back to a program, with an object for each variable and
+    op, and copies that: objects that nobody reads."""
+    program = executor._add_feed_fetch_ops(asked.program, asked.feed, asked.fetch_list,
+                                           asked.feed_var_name, asked.fetch_var_name, True)
+    described, nothing = core.ProgramDesc(program.desc), core.ProgramDesc()
+    kept = executor._get_feed_fetch_var_names(asked.feed, asked.fetch_list)
+    core.apply_pass(described, nothing, "buffer_shared_inplace_pass", {
+        "use_cuda": core.is_compiled_with_cuda(),
+        "mem_opt_skip_vars": kept
+    }, {
+        "use_cuda": "bool",
+        "mem_opt_skip_vars": "list[str]"
+    })
+    return program, described
 
 
 def _is_plain(program: Any) -> bool:
