@@ -1,7 +1,6 @@
 """What Paddle 2.6 does in Python each time that a program is built or run, and takes longer than either: done once, or not at all."""
 from __future__ import annotations
 
-import linecache
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,8 +10,6 @@ from paddle.base import core, executor, framework
 from paddle.base.layers import math_op_patch
 
 _MOST = 4  # programs that are kept
-# Who calls tests. A user's script is called by nobody.
-_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/", "/xdist/", "/execnet/")
 
 
 def _two_frames() -> List[Tuple[Any, str, int]]:
@@ -21,22 +18,9 @@ def _two_frames() -> List[Tuple[Any, str, int]]:
     return [(frame, frame.f_code.co_filename, frame.f_lineno) for frame in frames]
 
 
-def _script_stack() -> List[Tuple[str, int, str, str]]:
-    """Of `traceback.extract_stack()` what Paddle writes into each op, without those who run the test: they are most of it, and make
-    a program several times as large."""
-    frame, found = sys._getframe(1), []
-    while frame is not None and not any(each in frame.f_code.co_filename for each in _RUNNERS):
-        code, line = frame.f_code, frame.f_lineno
-        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-        found.append((code.co_filename, line, code.co_name, text))
-        frame = frame.f_back
-    return found[::-1]
-
-
 def build_quicker() -> None:
-    """Call stacks as short as in a script; and `x + y` on variables looks up no sources of all its callers for a warning."""
+    """`x + y` on variables looks up no sources of all its callers for a warning, which takes most of the time of building."""
     math_op_patch.inspect = SimpleNamespace(stack=_two_frames)
-    framework.traceback = SimpleNamespace(extract_stack=_script_stack)
 
 
 class Prepared:
