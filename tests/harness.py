@@ -277,13 +277,13 @@ def check(build: Build,
     modes = modes or optimised.modes()
     report = (optimise or optimise_in_place)(optimised)
     for mode in modes:
-        assert_same_bytes(_untouched(build, steps, mode),
+        assert_same_bytes(untouched(build, steps, mode),
                           run_case(optimised, steps=steps, mode=mode),
                           where=f"[{mode}]")
     return report
 
 
-def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
+def untouched(build: Build, steps: int = 5, mode: Mode = DEFAULT_MODE) -> Outcome:
     """A run of the plain program, which repeats to the byte: test_scenarios.py. Of modes that show the same one copy is kept."""
     seen = _seen(build, steps)
     if mode not in seen:
@@ -295,7 +295,7 @@ def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
 # Tests that optimise the same program in different ways follow each other.
 @lru_cache(maxsize=2)
 def _seen(build: Build, steps: int) -> Dict[Mode, Outcome]:  # pylint: disable=unused-argument
-    """What runs of the plain program have shown so far, by mode; `_untouched` fills it."""
+    """What runs of the plain program have shown so far, by mode; `untouched` fills it."""
     return {}
 
 
