@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.drops import no_plan_is_dropped
 from tests.installed import paddle_version
 from tests.memory import give_back
+from tests.stacks import as_in_a_script
 
 # Kernels that split a sum over threads round differently from run to run; equal bytes need one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,6 +42,7 @@ def pytest_collection_finish() -> None:
     fork. What tests make is collected as ever."""
     gc.collect()
     gc.freeze()
+    as_in_a_script()
 
 
 def pytest_runtest_teardown(item: Any) -> None:  # pylint: disable=unused-argument

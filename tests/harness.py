@@ -6,13 +6,11 @@ it builds the case twice, optimises one of the two, runs both in every executor 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from itertools import product
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -21,20 +19,12 @@ import numpy as np
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import paddle  # noqa: E402
-from paddle.base.layers import math_op_patch  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
+from tests.quicker import Prepared, build_quicker  # noqa: E402
 from transpiler.backends.scopes import fresh_scope  # noqa: E402
 
-
-def _two_frames() -> List[Tuple[Any, str, int]]:
-    """Of `inspect.stack()` what Paddle reads of it: file and line of who called, and of its caller."""
-    frames = (sys._getframe(depth) for depth in (1, 2))
-    return [(frame, frame.f_code.co_filename, frame.f_lineno) for frame in frames]
-
-
-# `x + y` on variables looks up the source of all its callers for a warning, which takes most of the time of building.
-math_op_patch.inspect = SimpleNamespace(stack=_two_frames)
+build_quicker()
 
 SEED = 20180628
 
@@ -172,7 +162,7 @@ def run_case(case: Case,
     names = list(case.fetch if fetch is None else fetch)
     paddle.enable_static()
     paddle.seed(SEED)
-    with executor_mode(mode), fresh_scope() as scope:
+    with prepared().used(), executor_mode(mode), fresh_scope() as scope:
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         fetched = []
@@ -186,6 +176,12 @@ def run_case(case: Case,
                                   return_numpy=False)
             fetched.append({name: snapshot(value) for name, value in zip(names, values)})
         return Outcome(tuple(fetched), _state(case.main, scope))
+
+
+@lru_cache(maxsize=1)
+def prepared() -> Prepared:
+    """For all runs of this process: most programs run in many modes, and are prepared alike for each."""
+    return Prepared()
 
 
 def _set_learning_rate(program: paddle.static.Program, step: int) -> None:
@@ -281,13 +277,13 @@ def check(build: Build,
     modes = modes or optimised.modes()
     report = (optimise or optimise_in_place)(optimised)
     for mode in modes:
-        assert_same_bytes(_untouched(build, steps, mode),
+        assert_same_bytes(untouched(build, steps, mode),
                           run_case(optimised, steps=steps, mode=mode),
                           where=f"[{mode}]")
     return report
 
 
-def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
+def untouched(build: Build, steps: int = 5, mode: Mode = DEFAULT_MODE) -> Outcome:
     """A run of the plain program, which repeats to the byte: test_scenarios.py. Of modes that show the same one copy is kept."""
     seen = _seen(build, steps)
     if mode not in seen:
@@ -299,7 +295,7 @@ def _untouched(build: Build, steps: int, mode: Mode) -> Outcome:
 # Tests that optimise the same program in different ways follow each other.
 @lru_cache(maxsize=2)
 def _seen(build: Build, steps: int) -> Dict[Mode, Outcome]:  # pylint: disable=unused-argument
-    """What runs of the plain program have shown so far, by mode; `_untouched` fills it."""
+    """What runs of the plain program have shown so far, by mode; `untouched` fills it."""
     return {}
 
 

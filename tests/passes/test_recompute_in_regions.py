@@ -23,6 +23,7 @@ from transpiler.runtime import COLLECTING
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_loop',
          'dynamic_rnn', 'demo')
+each_program = pytest.mark.parametrize('name', LOOPS, scope='module')
 _MODEL = COLLECTING
 _BUDGETS = 6
 
@@ -36,7 +37,9 @@ def _program(name: str) -> Tuple[Graph, Dict[str, int]]:
     return program.graph, dims
 
 
+@lru_cache(maxsize=8)
 def _planned(name: str, **options: object) -> Plan:
+    """Tests of one program follow each other, and ask for some of the same plans."""
     graph, dims = _program(name)
     return plan(graph, _MODEL, dims, PlanOptions(**options))
 
@@ -45,7 +48,7 @@ def _extra(found: Plan) -> float:
     return found.extra_seconds + (found.recomputed.seconds if found.recomputed else 0.0)
 
 
-@pytest.mark.parametrize('name', LOOPS)
+@each_program
 def test_levels_rebuild_more_and_more(name: str) -> None:
     graph, dims = _program(name)
     spent: List[float] = []
@@ -60,7 +63,7 @@ def test_levels_rebuild_more_and_more(name: str) -> None:
     assert spent[-1] == pytest.approx(everything.spent_seconds)
 
 
-@pytest.mark.parametrize('name', LOOPS)
+@each_program
 def test_a_budget_takes_no_more_time_inside_loops_than_it_must(name: str) -> None:
     """Not nothing or all: what lies between is chosen where that is enough, and more budget is never slower."""
     lowest = _planned(name, recompute='max')
@@ -77,7 +80,7 @@ def test_a_budget_takes_no_more_time_inside_loops_than_it_must(name: str) -> Non
     assert extras[-1] < extras[0] / 2
 
 
-@pytest.mark.parametrize('name', LOOPS)
+@each_program
 def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
     """Releases in loops, which come after the choice, lower the peak further: they count."""
     least = _planned(name, recompute='max').budget_bytes
@@ -89,7 +92,7 @@ def test_a_budget_as_low_as_the_lowest_peak_is_not_refused(name: str) -> None:
     assert _planned(name, budget=told).sure_bytes <= told
 
 
-@pytest.mark.parametrize('name', ['gru_loop', 'demo'])
+@pytest.mark.parametrize('name', ['gru_loop', 'demo'], scope='module')
 def test_a_budget_is_no_leave_to_recompute(name: str) -> None:
     plain = _planned(name, recompute='')
     found = _planned(name, recompute='', budget=plain.budget_bytes)

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import paddle
 
-from tests.harness import (SEED, Case, Mode, Value, executor_mode, fresh_scope, snapshot)
+from tests.harness import (SEED, Case, Mode, Value, executor_mode, fresh_scope, prepared, snapshot)
 from tests.harness import _set_learning_rate as set_learning_rate
 from tests.harness import _state as state_of
 from tests.wild.children import Ended, in_child
@@ -300,7 +300,7 @@ def _run_here(case: Case, mode: Mode, fill: int) -> Run:
     paddle.seed(SEED)
     peaks: List[int] = []
     values: Dict[str, str] = {}
-    with executor_mode(mode), fresh_scope() as scope:
+    with prepared().used(), executor_mode(mode), fresh_scope() as scope:
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         resting = core.host_memory_stat_current_value('Allocated', 0)

@@ -31,3 +31,12 @@ def test_what_is_generated_is_the_same_each_time(seed: int) -> None:
     first, second = (generated(seed) for _ in range(2))
     kinds = [[op.name() for op in case.main.global_block().ops] for case in (first, second)]
     assert kinds[0] == kinds[1] and len(kinds[0]) > 20
+
+
+def test_call_stacks_begin_where_a_script_would() -> None:
+    """At the test; most end in Paddle, where the op is made."""
+    stacks = [op.callstack for op in generated(5).main.global_block().ops if op.callstack]
+    assert len(stacks) > 20
+    for stack in stacks:
+        assert 'in test_call_stacks_begin' in stack[0] and __file__ in stack[0]
+    assert sum('/paddle/' in stack[-2] for stack in stacks) > len(stacks) // 2
