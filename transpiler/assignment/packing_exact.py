@@ -97,8 +97,9 @@ def fit(ranges: np.ndarray,
     label = parts_of_time(ranges)
     high = np.ones(len(sizes), bool) if offsets is None else offsets + sizes > capacity
     values = [np.flatnonzero(label == part) for part in np.unique(label[high]).tolist()]
-    small = [part for part in values if len(part) <= LARGEST]
-    waiting: List[Part] = [Part(part, ranges, sizes, capacity) for part in small]
+    if any(len(part) > LARGEST for part in values):
+        return None, False
+    waiting: List[Part] = [Part(part, ranges, sizes, capacity) for part in values]
     while waiting and clock() < deadline:
         part = waiting.pop(0)
         lows, decided = part.step(clock, deadline)
@@ -108,8 +109,7 @@ def fit(ranges: np.ndarray,
             waiting.append(part)
         else:
             found[part.values] = lows
-    solved = not waiting and len(small) == len(values)
-    return (found if solved else None), solved
+    return (None, False) if waiting else (found, True)
 
 
 def lowest(ranges: np.ndarray,
