@@ -1,7 +1,7 @@
 """`pack`: a byte offset in one arena for every value.
 
-A portfolio again: first-fit and tightest-fit greedy in several orders, a local search that moves
-what sticks out to the front, then the exact search; whichever reaches the bound first ends it.
+A portfolio again: first-fit and tightest-fit greedy in several orders, then the exact search or, where there are too many
+values for it, a local search that moves what sticks out to the front; whichever reaches the bound first ends it.
 """
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, offsets) of the greedy members, then of the local search from the lowest order."""
+    """(name, offsets) of the greedy members, then of the local search from the lowest order, if there is no exact one."""
     if len(sizes) <= SMALL_COUNT:
         for name, order in orders(ranges, sizes):
             yield f"{name}_first_fit", _first_fit(ranges, sizes, order)
@@ -130,7 +130,8 @@ def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tupl
             if lowest is None or height < lowest:
                 lowest, lowest_order = height, order
             yield f"{name}_{kind}_fit", offsets
-    if len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and lowest > enough:
+    if (packing_exact.LARGEST < len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and
+            lowest > enough):
         for offsets in _moved_to_front(lowest_order, begin, end, sizes, count, enough):
             yield "local_search", offsets
 

@@ -6,12 +6,15 @@ from typing import Callable, List, Optional, Tuple
 
 import numpy as np
 
+from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import parts_of_time
 
 LARGEST = 1_000  # values of a part that are searched: `overlaps` and the trail grow with their square
-FIRST_ROUND_NODES, GROWTH = 500, 1.5
+NODES = 1_000  # of the shortest turn
 MEMBERS = 4
-# Seconds after which CP-SAT begins to have half of the time: most problems are decided before, and it takes half a second to load.
+# What a failure adds to a section's weight is worth so much one turn later: what failed lately says more.
+MEMORY = 0.7
+# Seconds before CP-SAT has its first turn: most problems are decided by then, and it takes half a second to load.
 ALONE = 1.0
 # Closer than this to a capacity that could not be decided in time the search ends.
 WORTHWHILE = 5e-4
@@ -22,8 +25,8 @@ Clock = Callable[[], float]
 class Part:
     """The race for one part of time that nothing lives across.
 
-    Run times of one static order are heavy-tailed, so several take turns, restarted with more nodes each time (Gomes et al. 2000);
-    what the others learned about which sections fail stays.
+    Run times of one static order are heavy-tailed, so several take turns, most of them short (Luby et al. 1993); what the others
+    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for the one is often easy for the other.
     """
 
     def __init__(self, values: np.ndarray, ranges: np.ndarray, sizes: np.ndarray,
@@ -35,38 +38,37 @@ class Part:
         self.width = ranges[values, 1] - ranges[values, 0] + 1.0
         self.weight = np.ones(len(self.problem.member_at) - 1)
         self.generator = np.random.RandomState(0)
-        self.turn, self.nodes = 0, float(FIRST_ROUND_NODES)
-        self.searched = self.solved = 0.0  # seconds
+        self.turn = 0
+        self.searched = self.solved = 0.0  # seconds of ours, and of CP-SAT's
         self.rate = np.inf  # nodes a second
 
     def step(self, clock: Clock, deadline: float) -> Tuple[Optional[np.ndarray], bool]:
         """One turn of one member: (offsets int64 of `values` or None, whether it is decided)."""
         started = clock()
-        if self.searched > ALONE + self.solved:
-            from transpiler.assignment.packing_cp import solve
-            slice_ = min(self.searched, deadline - started)
-            result = solve(self.problem, self.capacity, slice_)
-            self.solved += clock() - started
-            return result
-        return self._searched(clock, started, deadline)
+        # Uncompiled, ours is about a hundred times slower.
+        share = 0.5 if compiled() else 4.0
+        if self.solved > share * (self.searched - ALONE):
+            return self._searched(clock, started, deadline)
+        from transpiler.assignment.packing_cp import solve
+        result = solve(self.problem, self.capacity, min(share * self.searched, deadline - started))
+        self.solved += clock() - started
+        return result
 
     def _searched(self, clock: Clock, started: float,
                   deadline: float) -> Tuple[Optional[np.ndarray], bool]:
         from transpiler.assignment.packing_kernel import (ALL_RULES, OUT_OF_NODES, SOLVED,
                                                           new_state, search)
-        nodes = int(max(1, min(self.nodes, self.rate * (deadline - started))))
+        longest = max(1.0, self.rate * (deadline - started))
+        nodes = int(min(NODES * luby(self.turn + 1), longest))
+        self.weight = 1 + MEMORY * (self.weight - 1)
         state = new_state(self.problem)
         status = search(self.capacity, self._rank(), self.weight, nodes, ALL_RULES, self.problem,
                         state)
         seconds = clock() - started
         self.searched += seconds
-        if status != OUT_OF_NODES:
-            return state.low if status == SOLVED else None, True
-        self.rate = nodes / max(seconds, 1e-6)
         self.turn += 1
-        if self.turn % MEMBERS == 0:
-            self.nodes *= GROWTH
-        return None, False
+        self.rate = nodes / max(seconds, 1e-6)
+        return (state.low if status == SOLVED else None), status != OUT_OF_NODES
 
     def _rank(self) -> np.ndarray:
         """float64 (n,): the longest, the greatest area, or the largest first, or by areas that are shaken; later by all shaken."""
@@ -75,6 +77,12 @@ class Part:
                 self.width * size * self.generator.uniform(0.3, 1.3, len(size)))
         key = keys[self.turn % MEMBERS]
         return -key * (self.generator.uniform(0.8, 1.2, len(size)) if self.turn >= MEMBERS else 1)
+
+
+def luby(turn: int) -> int:
+    """1, 1, 2, 1, 1, 2, 4, ...: the lengths of restarts, of turns from 1, that are at most a logarithm off the best for any problem."""
+    bits = turn.bit_length()
+    return 2**(bits - 1) if turn == 2**bits - 1 else luby(turn - 2**(bits - 1) + 1)
 
 
 def fit(ranges: np.ndarray,
