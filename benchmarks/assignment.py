@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memonger_net import MemongerNet, check_plan, load_all
+from benchmarks.packing_variants import Instance, cut
+from benchmarks.packing_variants import variants as variants_of
 from transpiler.assignment import (Assignment, CapacityError, assign, best_order, critical_path,
                                    live_max_bytes, live_ranges, pack, parallel_safe,
                                    parallel_safe_bound, read_problem)
 from transpiler.assignment.bounds import sharing_bound
 from transpiler.assignment.orders import OrderResult, given
+from transpiler.assignment.packing_exact import fit
 from transpiler.assignment.portfolio import affordable
 from transpiler.assignment.ranges import total_bytes
 
@@ -76,7 +79,7 @@ class ParallelRow:
 
 @dataclass(frozen=True)
 class PackingRow:
-    """One packing set within its capacity."""
+    """One packing set within its capacity; `seconds` are of processors."""
     problem: str
     buffers: int
     capacity_bytes: int
@@ -155,18 +158,58 @@ def plan_parallel(source: MemongerNet, seconds: float) -> ParallelRow:
                        critical_path(net, given(net), shared), elapsed)
 
 
-def pack_file(path: Path, seconds: float) -> PackingRow:
-    """One CSV file; its capacity is the number before the suffix (A.1048576.csv)."""
-    capacity = int(path.name.split(".")[-2])
-    with path.open(newline="") as stream:
-        problem = read_problem(stream)
+def read_instances(folder: Path) -> List[Instance]:
+    """The CSV files of a folder; the capacity is the number before the suffix (A.1048576.csv)."""
+    found = []
+    for path in sorted(folder.glob("*.*.csv")):
+        with path.open(newline="") as stream:
+            problem = read_problem(stream)
+        name, capacity = path.name.split(".")[-3:-1]
+        found.append(Instance(name, problem.ranges, problem.sizes, int(capacity)))
+    return found
+
+
+def pack_instance(instance: Instance, seconds: float) -> PackingRow:
+    """One problem within its capacity, checked; `seconds` are of processors."""
     try:
-        packing = pack(problem.ranges, problem.sizes, capacity=capacity, seconds=seconds)
+        packing = pack(instance.ranges,
+                       instance.sizes,
+                       capacity=instance.capacity,
+                       seconds=seconds,
+                       clock=time.process_time)
     except CapacityError as error:
         packing = error.best
-    check_offsets(problem.ranges, problem.sizes, packing.offsets, packing.height)
-    return PackingRow(path.name, len(problem.sizes), capacity, packing.height, packing.bound,
-                      packing.height <= capacity, packing.strategy, packing.seconds)
+    check_offsets(instance.ranges, instance.sizes, packing.offsets, packing.height)
+    return PackingRow(instance.name, len(instance.sizes), instance.capacity, packing.height,
+                      packing.bound, packing.height <= instance.capacity, packing.strategy,
+                      packing.seconds)
+
+
+def kernel_seconds() -> float:
+    """Seconds of processors until the kernels are loaded, and compiled where numba has not kept them yet."""
+    started = time.process_time()
+    pack_instance(cut(np.random.RandomState(0)), seconds=0.0)
+    fit(np.array([[0, 1]]), np.array([1]), 1, np.inf)
+    return time.process_time() - started
+
+
+def packing_summary(rows: List[Dict[str, Any]], loading: float) -> List[Dict[str, Any]]:
+    """One line for each kind of instance (what the name ends in), and one for all."""
+    kinds = {row["problem"].split(".")[-1]: [] for row in rows}
+    for row in rows:
+        kinds[row["problem"].split(".")[-1]].append(row)
+    lines = []
+    for kind, group in (*kinds.items(), ("all", rows)):
+        seconds = [row["seconds"] for row in group]
+        lines.append({
+            "kind": kind,
+            "instances": len(group),
+            "packed": sum(row["fits"] for row in group),
+            "median CPU seconds": float(np.median(seconds)),
+            "most CPU seconds": max(seconds),
+            "kernels loaded in": loading
+        })
+    return lines
 
 
 def check_offsets(ranges: np.ndarray, sizes: np.ndarray, offsets: np.ndarray, height: int) -> None:
@@ -257,6 +300,10 @@ NET_COLUMNS = ("net", "memonger_bytes", "assigned_bytes", "arena_bytes", "reorde
 @click.option("--packing",
               type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Folder of packing sets NAME.CAPACITY.csv.")
+@click.option("--variants",
+              default=0,
+              help="That many variants, by --seed, of the sets of --packing, capacity known.")
+@click.option("--seed", default=0, show_default=True, help="Of the variants.")
 @click.option("--parallel", is_flag=True, help="Parallel-safe sharing of the nets, too.")
 @click.option("--scale", is_flag=True, help="Speed at 20,000 and 100,000 live ranges.")
 @click.option("--plans",
@@ -264,11 +311,11 @@ NET_COLUMNS = ("net", "memonger_bytes", "assigned_bytes", "arena_bytes", "reorde
               help="Write each net's plan to NAME.json in this folder.")
 @click.option("--seconds", default=20.0, show_default=True, help="Time box of an exact search.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
-def main(nets: Optional[Path], packing: Optional[Path], parallel: bool, scale: bool,
-         plans: Optional[Path], seconds: float, as_json: bool) -> None:
+def main(nets: Optional[Path], packing: Optional[Path], variants: int, seed: int, parallel: bool,
+         scale: bool, plans: Optional[Path], seconds: float, as_json: bool) -> None:
     """Assignment and packing on recorded and random problems; MiB are 2**20 bytes."""
-    if nets is None and packing is None and not scale:
-        raise click.UsageError("nothing to measure: give --nets, --packing or --scale")
+    if nets is None and packing is None and not scale and not variants:
+        raise click.UsageError("nothing to measure: give --nets, --packing, --variants or --scale")
     if nets is None and (parallel or plans):
         raise click.UsageError("--parallel and --plans need --nets")
     report: Dict[str, List[Dict[str, Any]]] = {}
@@ -280,10 +327,8 @@ def main(nets: Optional[Path], packing: Optional[Path], parallel: bool, scale: b
         report["nets"] = measure_nets(sources, plans, seconds)
     if parallel:
         report["parallel"] = [asdict(plan_parallel(source, seconds)) for source in sources]
-    if packing:
-        report["packing"] = [
-            asdict(pack_file(path, seconds)) for path in sorted(packing.glob("*.*.csv"))
-        ]
+    if packing or variants:
+        report.update(measure_packing(packing, variants, seed, seconds))
     if scale:
         report["scale"] = scale_growth([row for count in SCALES for row in scale_rows(count)])
     show(report, as_json)
@@ -300,6 +345,17 @@ def measure_nets(sources: List[MemongerNet], plans: Optional[Path],
             plans.mkdir(parents=True, exist_ok=True)
             (plans / f"{source.name}.json").write_text(json.dumps(plan) + "\n")
     return rows
+
+
+def measure_packing(folder: Optional[Path], count: int, seed: int,
+                    seconds: float) -> Dict[str, List[Dict[str, Any]]]:
+    """The tables of the sets in `folder`, or of `count` variants of them, each on its own and by kind."""
+    loading = kernel_seconds()
+    instances = read_instances(folder) if folder else []
+    if not count:
+        return {"packing": [asdict(pack_instance(each, seconds)) for each in instances]}
+    rows = [asdict(pack_instance(each, seconds)) for each in variants_of(instances, count, seed)]
+    return {"variants": rows, "by kind": packing_summary(rows, loading)}
 
 
 def show(report: Dict[str, List[Dict[str, Any]]], as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """`pack`: a byte offset in one arena for every value.
 
-A portfolio again: first-fit and tightest-fit greedy in several orders, a local search that moves
-what sticks out to the front, then the exact search; whichever reaches the bound first ends it.
+A portfolio again: first-fit and tightest-fit greedy in several orders, then the exact search or, where there are too many
+values for it, a local search that moves what sticks out to the front; whichever reaches the bound first ends it.
 """
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def pack(ranges: ArrayLike,
          sizes: ArrayLike,
          alignment: int = 1,
          capacity: Optional[int] = None,
-         seconds: float = 20.0) -> Packing:
+         seconds: float = 20.0,
+         clock: packing_exact.Clock = time.monotonic) -> Packing:
     """Place values in one arena so that values alive together never overlap.
 
     Args:
@@ -49,6 +50,7 @@ def pack(ranges: ArrayLike,
         alignment: every offset is a multiple of it; sizes are rounded up to it in the bound.
         capacity: bytes; stop at the first packing that fits. None: as low as possible.
         seconds: time box; greedy runs may overstep it on very large inputs.
+        clock: what counts them, `time.process_time` for those of processors.
 
     Returns:
         A `Packing`; offsets int64 (n,) in bytes.
@@ -57,7 +59,7 @@ def pack(ranges: ArrayLike,
         ValueError: for malformed input.
         CapacityError: if `capacity` is given and nothing within it was found.
     """
-    started = time.monotonic()
+    started = clock()
     range_array, size_array = checked(ranges, sizes)
     if alignment < 1:
         raise ValueError(f"alignment must be at least 1, not {alignment}")
@@ -66,21 +68,22 @@ def pack(ranges: ArrayLike,
     # Counting in the greatest common unit keeps offsets aligned and makes bounds tighter.
     unit = int(np.gcd.reduce(rounded)) if len(solid) else 1
     goal = None if capacity is None else capacity // unit
-    offsets, bound, name = _best(range_array[solid], rounded // unit, goal, started + seconds)
+    offsets, bound, name = _best(range_array[solid], rounded // unit, goal, started + seconds,
+                                  clock)
     everyone = np.zeros(len(size_array), dtype=np.int64)
     everyone[solid] = offsets * unit
     height = int((everyone + size_array).max()) if len(solid) else 0
     # The last value need not be padded to the alignment.
     slack = int((rounded - size_array[solid]).max()) if len(solid) else 0
     packing = Packing(everyone, height, min(height, bound * unit - slack), name,
-                      time.monotonic() - started)
+                      clock() - started)
     if capacity is not None and height > capacity:
         raise CapacityError(capacity, packing)
     return packing
 
 
-def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int],
-          deadline: float) -> Tuple[np.ndarray, int, str]:
+def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int], deadline: float,
+          clock: packing_exact.Clock) -> Tuple[np.ndarray, int, str]:
     """(offsets, bound, strategy); ends as soon as the height is at most `goal` or the bound."""
     if not len(sizes):
         return np.zeros(0, dtype=np.int64), 0, "none"
@@ -93,15 +96,14 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int],
             best, height, best_name = offsets, top, name
         if height <= enough:
             return best, bound, best_name
-    if (height <= enough or time.monotonic() >= deadline or
-            len(sizes) > packing_exact.largest_instance()):
+    if height <= enough or clock() >= deadline:
         return best, bound, best_name
     if goal is not None:
-        found, decided = packing_exact.fit(ranges, sizes, goal, deadline)
+        found, decided = packing_exact.fit(ranges, sizes, goal, deadline, clock, best)
         if found is None:
             return best, goal + 1 if decided else bound, best_name
         return found, bound, "exact"
-    improved, bound = packing_exact.lowest(ranges, sizes, best, bound, deadline)
+    improved, bound = packing_exact.lowest(ranges, sizes, best, bound, deadline, clock)
     return improved, bound, best_name if improved is best else "exact"
 
 
@@ -111,7 +113,7 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, offsets) of the greedy members, then of the local search from the lowest order."""
+    """(name, offsets) of the greedy members, then of the local search from the lowest order, if there is no exact one."""
     if len(sizes) <= SMALL_COUNT:
         for name, order in orders(ranges, sizes):
             yield f"{name}_first_fit", _first_fit(ranges, sizes, order)
@@ -128,7 +130,8 @@ def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tupl
             if lowest is None or height < lowest:
                 lowest, lowest_order = height, order
             yield f"{name}_{kind}_fit", offsets
-    if len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and lowest > enough:
+    if (packing_exact.LARGEST < len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and
+            lowest > enough):
         for offsets in _moved_to_front(lowest_order, begin, end, sizes, count, enough):
             yield "local_search", offsets
 

@@ -1,79 +1,131 @@
-"""Offsets within a given capacity, by exact search in rounds of growing effort."""
+"""Offsets within a given capacity, by exact search: two kinds of it in a race, in rounds of growing effort."""
 from __future__ import annotations
 
 import time
-from typing import Iterator, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import numpy as np
 
 from transpiler.assignment.jit import compiled
-from transpiler.assignment.ranges import sections
+from transpiler.assignment.ranges import parts_of_time
 
-FIRST_ROUND_NODES = 20_000
+LARGEST = 1_000  # values of a part that are searched: `overlaps` and the trail grow with their square
+NODES = 1_000  # of the shortest turn
+MEMBERS = 4
+# What a failure adds to a section's weight is worth so much one turn later: what failed lately says more.
+MEMORY = 0.7
+# Seconds before CP-SAT has its first turn: most problems are decided by then, and it takes half a second to load.
+ALONE = 1.0
 # Closer than this to a capacity that could not be decided in time the search ends.
 WORTHWHILE = 5e-4
 
-
-def largest_instance() -> int:
-    """Most values that the exact search takes on: its kernel recurses once a value."""
-    return 1_000 if compiled() else 250
+Clock = Callable[[], float]
 
 
-def fit(ranges: np.ndarray, sizes: np.ndarray, capacity: int,
-        deadline: float) -> Tuple[Optional[np.ndarray], bool]:
+class Part:
+    """The race for one part of time that nothing lives across.
+
+    Run times of one static order are heavy-tailed, so several take turns, most of them short (Luby et al. 1993); what the others
+    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for the one is often easy for the other.
+    """
+
+    def __init__(self, values: np.ndarray, ranges: np.ndarray, sizes: np.ndarray,
+                 capacity: int) -> None:
+        from transpiler.assignment.packing_kernel import problem_of
+        self.values = values
+        self.capacity = capacity
+        self.problem = problem_of(ranges[values], sizes[values])
+        self.width = ranges[values, 1] - ranges[values, 0] + 1.0
+        self.weight = np.ones(len(self.problem.member_at) - 1)
+        self.generator = np.random.RandomState(0)
+        self.turn = 0
+        self.searched = self.solved = 0.0  # seconds of ours, and of CP-SAT's
+        self.rate = np.inf  # nodes a second
+
+    def step(self, clock: Clock, deadline: float) -> Tuple[Optional[np.ndarray], bool]:
+        """One turn of one member: (offsets int64 of `values` or None, whether it is decided)."""
+        started = clock()
+        # Uncompiled, ours is about a hundred times slower.
+        share = 0.5 if compiled() else 4.0
+        if self.solved > share * (self.searched - ALONE):
+            return self._searched(clock, started, deadline)
+        from transpiler.assignment.packing_cp import solve
+        result = solve(self.problem, self.capacity, min(share * self.searched, deadline - started))
+        self.solved += clock() - started
+        return result
+
+    def _searched(self, clock: Clock, started: float,
+                  deadline: float) -> Tuple[Optional[np.ndarray], bool]:
+        from transpiler.assignment.packing_kernel import (ALL_RULES, OUT_OF_NODES, SOLVED,
+                                                          new_state, search)
+        longest = max(1.0, self.rate * (deadline - started))
+        nodes = int(min(NODES * luby(self.turn + 1), longest))
+        self.weight = 1 + MEMORY * (self.weight - 1)
+        state = new_state(self.problem)
+        status = search(self.capacity, self._rank(), self.weight, nodes, ALL_RULES, self.problem,
+                        state)
+        seconds = clock() - started
+        self.searched += seconds
+        self.turn += 1
+        self.rate = nodes / max(seconds, 1e-6)
+        return (state.low if status == SOLVED else None), status != OUT_OF_NODES
+
+    def _rank(self) -> np.ndarray:
+        """float64 (n,): the longest, the greatest area, or the largest first, or by areas that are shaken; later by all shaken."""
+        size = self.problem.size.astype(np.float64)
+        keys = (self.width, self.width * size, size,
+                self.width * size * self.generator.uniform(0.3, 1.3, len(size)))
+        key = keys[self.turn % MEMBERS]
+        return -key * (self.generator.uniform(0.8, 1.2, len(size)) if self.turn >= MEMBERS else 1)
+
+
+def luby(turn: int) -> int:
+    """1, 1, 2, 1, 1, 2, 4, ...: the lengths of restarts, of turns from 1, that are at most a logarithm off the best for any problem."""
+    bits = turn.bit_length()
+    return 2**(bits - 1) if turn == 2**bits - 1 else luby(turn - 2**(bits - 1) + 1)
+
+
+def fit(ranges: np.ndarray,
+        sizes: np.ndarray,
+        capacity: int,
+        deadline: float,
+        clock: Clock = time.monotonic,
+        offsets: Optional[np.ndarray] = None) -> Tuple[Optional[np.ndarray], bool]:
     """Find offsets with every top at most `capacity`.
-
-    The search is restarted under several rankings with twice the nodes each time: run times of one
-    ranking are heavy-tailed, and minimalloc's authors likewise alternate between rankings.
 
     Args:
         ranges: int64 (n, 2), inclusive; sizes: int64 (n,), positive; any unit.
-        deadline: of `time.monotonic()`, checked between the rounds.
+        deadline: of `clock`.
+        offsets: int64 (n,), a packing of any height, of which parts of time that fit are kept.
 
     Returns:
-        (offsets or None, decided): `decided` is False if time ran out first.
+        (offsets or None, decided): `decided` is False if time ran out first, or the problem is too large.
     """
-    from transpiler.assignment.packing_kernel import INFEASIBLE, SOLVED, search
-    if len(sizes) > largest_instance():
+    found = np.zeros(len(sizes), dtype=np.int64) if offsets is None else offsets.copy()
+    label = parts_of_time(ranges)
+    high = np.ones(len(sizes), bool) if offsets is None else offsets + sizes > capacity
+    values = [np.flatnonzero(label == part) for part in np.unique(label[high]).tolist()]
+    if any(len(part) > LARGEST for part in values):
         return None, False
-    begin, end, count = sections(ranges)
-    totals = np.zeros(count + 1, dtype=np.int64)
-    np.add.at(totals, begin, sizes)
-    np.add.at(totals, end + 1, -sizes)
-    totals = np.cumsum(totals)[:-1]
-    nodes = FIRST_ROUND_NODES if compiled() else FIRST_ROUND_NODES // 20
-    while time.monotonic() < deadline:
-        for rank in _rankings(ranges, sizes, begin, end, totals):
-            low = np.zeros(len(sizes), dtype=np.int64)
-            trail = np.empty((len(sizes) * (len(sizes) + 1), 2), dtype=np.int64)
-            status = search(0, count - 1, np.arange(len(sizes)), -1, -1, begin, end, sizes, rank,
-                            low, np.zeros(len(sizes), dtype=np.bool_), totals.copy(), trail,
-                            np.array([0, nodes]), capacity)
-            if status == SOLVED:
-                return low, True
-            if status == INFEASIBLE:
-                return None, True
-            if time.monotonic() >= deadline:
-                break
-        nodes *= 2
-    return None, False
+    waiting: List[Part] = [Part(part, ranges, sizes, capacity) for part in values]
+    while waiting and clock() < deadline:
+        part = waiting.pop(0)
+        lows, decided = part.step(clock, deadline)
+        if decided and lows is None:
+            return None, True
+        if lows is None:
+            waiting.append(part)
+        else:
+            found[part.values] = lows
+    return (None, False) if waiting else (found, True)
 
 
-def _rankings(ranges: np.ndarray, sizes: np.ndarray, begin: np.ndarray, end: np.ndarray,
-              totals: np.ndarray) -> Iterator[np.ndarray]:
-    """Ranks int64 (n,), 0 first: falling by (T)otal of the fullest section, (W)idth, (A)rea."""
-    fullest = np.array([totals[b:e + 1].max() for b, e in zip(begin, end)])
-    width = ranges[:, 1] - ranges[:, 0] + 1
-    keys = {"T": fullest, "W": width, "A": width * sizes, "Z": sizes}
-    for letters in ("TWA", "ATW", "TAW", "WTA", "ZTW"):
-        order = np.lexsort([-keys[letter] for letter in reversed(letters)])
-        rank = np.empty(len(sizes), dtype=np.int64)
-        rank[order] = np.arange(len(sizes))
-        yield rank
-
-
-def lowest(ranges: np.ndarray, sizes: np.ndarray, offsets: np.ndarray, bound: int,
-           deadline: float) -> Tuple[np.ndarray, int]:
+def lowest(ranges: np.ndarray,
+           sizes: np.ndarray,
+           offsets: np.ndarray,
+           bound: int,
+           deadline: float,
+           clock: Clock = time.monotonic) -> Tuple[np.ndarray, int]:
     """Improve `offsets` by decisions at fixed capacities, from the bound upwards.
 
     A decision at a capacity is far easier than minimising the height. First the bound itself gets
@@ -84,9 +136,9 @@ def lowest(ranges: np.ndarray, sizes: np.ndarray, offsets: np.ndarray, bound: in
     """
     height = int((offsets + sizes).max())
     capacity = floor = bound
-    while height > bound and capacity < height and time.monotonic() < deadline:
-        remaining = deadline - time.monotonic()
-        found, decided = fit(ranges, sizes, capacity, time.monotonic() + remaining / 2)
+    while height > bound and capacity < height and clock() < deadline:
+        half = (clock() + deadline) / 2
+        found, decided = fit(ranges, sizes, capacity, half, clock, offsets)
         if found is not None:
             offsets, height = found, int((found + sizes).max())
         else:

@@ -138,3 +138,14 @@ def sections(ranges: np.ndarray) -> Tuple[np.ndarray, np.ndarray, int]:
     begin = np.searchsorted(starts, ranges[:, 0])
     end = np.searchsorted(starts, ranges[:, 1], side="right") - 1
     return begin.astype(np.int64), end.astype(np.int64), len(starts)
+
+
+def parts_of_time(ranges: np.ndarray) -> np.ndarray:
+    """int64 (n,), the part of time that each range lies in: parts are numbered in time, and no range crosses from one into another."""
+    order = np.argsort(ranges[:, 0], kind="stable")
+    first, last = ranges[order, 0], ranges[order, 1]
+    begins = np.zeros(len(order), dtype=np.int64)
+    begins[1:] = first[1:] > np.maximum.accumulate(last)[:-1]
+    label = np.empty(len(order), dtype=np.int64)
+    label[order] = np.cumsum(begins)
+    return label
