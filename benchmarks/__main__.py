@@ -159,6 +159,8 @@ def main(programs: Tuple[str,
     if listed or not programs:
         click.echo(listing())
         return
+    if as_markdown and kind != "both":
+        raise click.UsageError("--markdown has both in a row: give --both, too")
     names = tuple(PROGRAMS) if programs == ("all",) else programs
     try:
         for name in names:

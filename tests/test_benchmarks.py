@@ -237,6 +237,12 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path):
     assert figures["first_peak_bytes"]["minimum"] > 0
 
 
+def test_a_row_of_the_table_of_readme_has_both_or_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(runner, "measure_in_child", lambda spec: pytest.fail("measured"))
+    outcome = CliRunner().invoke(main, ["lstm", "--optimized", "--markdown"])
+    assert outcome.exit_code == 2 and "give --both, too" in outcome.output
+
+
 def test_a_failed_measurement_is_shown_and_does_not_stop_the_others(monkeypatch):
 
     def fail(spec):
