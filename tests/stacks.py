@@ -8,8 +8,8 @@ import traceback
 from types import FrameType
 from typing import List, Optional
 
-_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/"
-           )  # who calls tests; a user's script is called by nobody
+# Who calls tests; a user's script is called by nobody.
+_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/")
 _usual = traceback.extract_stack
 
 
