@@ -5,10 +5,11 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
-from typing import Any, List
+from types import FrameType
+from typing import List, Optional
 
-_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/"
-           )  # who calls tests; a user's script is called by nobody
+# Who calls tests; a user's script is called by nobody.
+_RUNNERS = ("/_pytest/", "/pluggy/", "/hypothesis/")
 _usual = traceback.extract_stack
 
 
@@ -17,13 +18,15 @@ def as_in_a_script() -> None:
     traceback.extract_stack = _script_stack
 
 
-def _script_stack(*arguments: Any, **named: Any) -> List[traceback.FrameSummary]:
+def _script_stack(f: Optional[FrameType] = None,
+                  limit: Optional[int] = None) -> List[traceback.FrameSummary]:
     """`traceback.extract_stack()` without those who run a test; if it is asked for something else, or by them, as ever."""
+    caller = sys._getframe(1)
     found: List[traceback.FrameSummary] = []
-    frame = sys._getframe(1)
+    frame: Optional[FrameType] = caller
     while frame is not None and not any(each in frame.f_code.co_filename for each in _RUNNERS):
         code, at = frame.f_code, frame.f_lineno
-        line = linecache.getline(code.co_filename, at, frame.f_globals)
+        line = linecache.getline(code.co_filename, at, frame.f_globals).strip()
         found.append(traceback.FrameSummary(code.co_filename, at, code.co_name, line=line))
         frame = frame.f_back
-    return _usual(*arguments, **named) if arguments or named or not found else found[::-1]
+    return found[::-1] if found and f is None and limit is None else _usual(f or caller, limit)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import traceback
 from dataclasses import replace
 from typing import Any, List, Tuple
 
@@ -11,6 +12,7 @@ import pytest
 from paddle.base import executor
 from paddle.base.proto import framework_pb2
 
+from tests import stacks
 from tests.harness import (ALL_MODES, BASIC_MODES, Build, Case, Mode, assert_same_bytes,
                            executor_mode, fingerprint, run_case)
 from tests.quicker import Prepared, prepare
@@ -89,6 +91,15 @@ def test_programs_of_the_same_bytes_keep_each_its_own_schedule() -> None:
     first, other, again = run_case(case), run_case(faster), run_case(case)
     assert first.state != other.state
     assert_same_bytes(first, again)
+
+
+def test_a_call_stack_is_the_end_of_the_whole_one() -> None:
+    short, whole = traceback.extract_stack(), stacks._usual()
+    found = len(short)
+    assert 0 < found < len(whole) and list(map(tuple, short)) == list(map(tuple, whole[-found:]))
+    assert short[0].name.startswith('test_a_call_stack') and short[0].line
+    last, = traceback.extract_stack(limit=1)  # who asks for something else gets it
+    assert (last.filename, last.name) == (whole[-1].filename, whole[-1].name)
 
 
 def test_call_stacks_begin_where_a_script_would() -> None:
