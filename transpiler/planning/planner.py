@@ -99,17 +99,26 @@ def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
 def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: Sequences) -> Plan:
     """The plan of the lowest peak, finished; of the lowest few the first that needs no more than no plan elsewhere, or else
     the last."""
+    grows = False
+    for best in lowest_few(runner, tried, options, sequences):
+        done = finish(runner, best, options, sequences)
+        grows = runner.grows_elsewhere(done)
+        if not grows:
+            break
+    return replace(done, grows_elsewhere=grows)
+
+
+def lowest_few(runner: Runner, tried: List[Plan], options: PlanOptions,
+               sequences: Sequences) -> Iterator[Plan]:
+    """Plans by rising peak, the lowest first, each as it is before it is finished; the last is no plan, if there are so few."""
     tried = tried + computed_again(runner, options, sequences, _chosen)
     for _ in range(_MOST_FINISHED):
         lowest = reduce(_lower, tried)
         best = lowest if lowest.recomputed else _without_sums(runner, lowest)
-        done = finish(runner, _within_overhead(runner, best, options, sequences), options,
-                      sequences)
-        grows = runner.grows_elsewhere(done)
-        if not lowest.changed or not grows:
+        yield _within_overhead(runner, best, options, sequences)
+        if not lowest.changed:
             break
         tried = [each for each in tried if each.graph is not lowest.graph]
-    return replace(done, grows_elsewhere=grows)
 
 
 def _chosen(runner: Runner, options: PlanOptions, sequences: Sequences) -> Plan:

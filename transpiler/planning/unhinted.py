@@ -1,0 +1,153 @@
+"""Plans where a hint is missing: good at all sizes of a range, rather than the best at one of them.
+
+Where weights rule the peak at a few rows, activations rule it at many; and what is cheap to compute again at many rows may take long
+at a few. So plans are made for several sizes, each is looked at at all sizes of the range, and the one is taken whose peak is
+nowhere much above the lowest that any of them reaches there (the least maximum regret, Savage 1951).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import List, Mapping, Sequence, Tuple
+
+from transpiler.ir import Graph
+from transpiler.planning.finishing import finish, may_hold
+from transpiler.planning.overhead import overhead
+from transpiler.planning.planner import lowest_few, plan, tried_plans
+from transpiler.planning.plans import Plan, PlanOptions
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import OPTIMIZE, Sequences
+from transpiler.planning.work import Work
+from transpiler.runtime import Runtime
+
+Dims = Mapping[str, int]
+# So far above the lowest peak a plan may be for keeping the overhead at the smallest size, too.
+_MUCH = 1.10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Values of the symbolic dims: `made` are those that plans are made for, `judged` those at which they are compared, from the
+    smallest on. One of each where all hints are given."""
+
+    made: Tuple[Dims, ...]
+    judged: Tuple[Dims, ...]
+
+    @cached_property
+    def works(self) -> Tuple[Work, ...]:
+        """What has been done for each of `made`."""
+        return tuple(Work() for _ in self.made)
+
+
+def plan_for(graph: Graph,
+             runtime: Runtime,
+             sizes: Sizes,
+             options: PlanOptions = PlanOptions(),
+             sequences: Sequences = OPTIMIZE) -> Plan:
+    """The plan of the least worst peak over `sizes`; for one size that of the lowest peak.
+
+    It needs nowhere more than no plan does, as far as that is looked at for each of the sizes, and keeps `options.max_overhead` at
+    all of them; at the smallest it need not where each plan that does needs over a tenth more somewhere.
+
+    Raises:
+        MemoryBudgetError: no plan keeps to `options.budget`, which is for one size.
+    """
+    if len(sizes.made) == 1:
+        return plan(graph, runtime, sizes.made[0], options, sequences, sizes.works[0])
+    return _Chooser(graph, runtime, sizes, options, sequences).plan()
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A plan as it is before it is finished, and what made it.
+
+    `needed`: bytes above resting by size, the peaks of values alone, then those with what kernels allocate for themselves. `overhead`: by
+    size the extra time of a step, as a share of it; `keeps`: whether that is allowed.
+    """
+
+    runner: Runner
+    plan: Plan
+    needed: Tuple[int, ...]
+    overhead: Tuple[float, ...]
+    keeps: Tuple[bool, ...]
+
+
+class _Chooser:
+
+    def __init__(self, graph: Graph, runtime: Runtime, sizes: Sizes, options: PlanOptions,
+                 sequences: Sequences) -> None:
+        self._sizes, self._options, self._sequences = sizes, options, sequences
+        loose = not may_hold(runtime, options, sequences)
+        self._runners = [
+            Runner(graph, runtime, dims, options, loose, work)
+            for dims, work in zip(sizes.made, sizes.works)
+        ]
+
+    def plan(self) -> Plan:
+        """The first that needs nowhere more than no plan when it is finished, the best first; or else the last."""
+        left = self.candidates()
+        while True:
+            best = chosen(left)
+            left = [each for each in left if each is not best]
+            done = finish(best.runner, best.plan, self._options, self._sequences)
+            grows = self._grows(done)
+            if not grows or not best.plan.changed:
+                sizes = (best.runner.context.dims, *self._sizes.judged)
+                return replace(done, grows_elsewhere=grows, sizes=sizes)
+
+    def candidates(self) -> List[Candidate]:
+        """No plan, those of the lowest peak for each size, and what they leave if they take less time; in the order of `made`."""
+        nothing = self._candidate(self._runners[0], self._runners[0].run(()))
+        found = [nothing]
+        for runner in self._runners:
+            found.append(self._lowest(runner, self._options))
+            if not all(found[-1].keeps) and found[-1].plan.recomputed is not None:
+                found.append(self._lowest(runner, self._less(found[-1])))
+        return [c for c in found if all(map(operator.le, c.needed, nothing.needed))]
+
+    def _lowest(self, runner: Runner, options: PlanOptions) -> Candidate:
+        tried = tried_plans(runner, self._sequences)
+        return self._candidate(runner, next(lowest_few(runner, tried, options, self._sequences)))
+
+    def _less(self, candidate: Candidate) -> PlanOptions:
+        """Options with which it takes no more than the overhead where it takes most, if its time falls alike at all sizes."""
+        most = self._options.max_overhead
+        own = overhead(candidate.plan, self._options.cost, candidate.runner.context.dims)
+        worst = max(own, *candidate.overhead)
+        return replace(self._options, max_overhead=max(0.0, most * own / worst))
+
+    def _candidate(self, runner: Runner, made: Plan) -> Candidate:
+        limited, cost = self._options.recompute == 'auto', self._options.cost
+        there = [made.at(dims) for dims in self._sizes.judged]
+        shares = [overhead(made, cost, dims) for dims in self._sizes.judged]
+        # At the size that it is for the planner has kept it, which counts what it adds to loops as the step's.
+        keeps = (not limited or share <= self._options.max_overhead or
+                 dims == runner.context.dims for share, dims in zip(shares, self._sizes.judged))
+        needed = [each.after.peak_bytes for each in there] + [each.needed_bytes for each in there]
+        return Candidate(runner, made, tuple(needed), tuple(shares), tuple(keeps))
+
+    def _grows(self, done: Plan) -> bool:
+        """Whether the finished plan needs more than no plan at any of the sizes, or where the passes for them look besides."""
+        there = (done.at(dims) for dims in self._sizes.judged)
+        return (any(each.after.peak_bytes > each.before.peak_bytes or
+                    each.needed_bytes > each.needed_before for each in there) or
+                any(runner.grows_elsewhere(done) for runner in self._runners))
+
+
+def chosen(candidates: Sequence[Candidate]) -> Candidate:
+    """The one of the least worst ratio of those that keep the overhead; the smallest size left out where all that do need much more
+    than others. The first of several."""
+    for first in (0, 1):
+        keeping = [each for each in candidates if all(each.keeps[first:])]
+        best = min(keeping, key=lambda each: worst_ratio(each, candidates))
+        if worst_ratio(best, candidates) <= _MUCH:
+            break
+    return best
+
+
+def worst_ratio(candidate: Candidate, among: Sequence[Candidate]) -> float:
+    """The most that it needs as a multiple of the least that any of `among` needs there, over all sizes."""
+    least = (max(1, min(counts)) for counts in zip(*(each.needed for each in among)))
+    return max(needed / each for needed, each in zip(candidate.needed, least))
