@@ -94,16 +94,17 @@ def row(name: str, case: Case, runtime: str, hint: str, sizes: Sequence[int]) ->
     if not without.report.assumed:
         return None
     made = {size: planner.decided(*hints) for size, hints in asked.items()}
-    peaks: Dict[str, Dict[int, int]] = {
-        'without': {},
-        'hinted': {},
-        'untouched': {}
-    }
+    peaks: Dict[str, Dict[int, int]] = {'without': {}, 'hinted': {}, 'untouched': {}}
     for size, (decision, _) in made.items():
         peaks['without'][size] = without.plan.after.at(decision.dims).peak_bytes
         peaks['hinted'][size] = decision.plan.after.peak_bytes
         peaks['untouched'][size] = decision.plan.before.peak_bytes
-    return Row(name, runtime, hint, **peaks, overhead=_overheads(without.plan, made), seconds=seconds,
+    return Row(name,
+               runtime,
+               hint,
+               **peaks,
+               overhead=_overheads(without.plan, made),
+               seconds=seconds,
                hinted_seconds=max(spent for _, spent in made.values()))
 
 
@@ -131,7 +132,8 @@ def rows(names: Sequence[str], hints: Sequence[str], sizes: Sequence[int]) -> It
 
 def table(found: Sequence[Row]) -> Table:
     """One line a program and runtime."""
-    result = Table(title='The peak of the plan without a hint, as a multiple of that with the right one')
+    result = Table(
+        title='The peak of the plan without a hint, as a multiple of that with the right one')
     for column in ('program', 'runtime', 'left out'):
         result.add_column(column)
     sizes = list(found[0].hinted) if found else []

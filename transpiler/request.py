@@ -77,7 +77,6 @@ class Request:
         _check_sizes(graph, dims)
         return dims, assumed
 
-
     def planned_sizes(self, graph: Graph, inputs: FrozenSet[str]) -> Tuple[_Sizes, _Sizes]:
         """What a plan is made for, and at what sizes plans are compared: a range where hints are missing and no budget asks for one
         size. Raises as `sizes`."""
@@ -86,7 +85,8 @@ class Request:
             try:
                 made, judged = (tuple(
                     self.sizes(graph, inputs, otherwise=size)[0]
-                    for size in sizes) for sizes in (arguments.PLANNED_FOR, arguments.COMPARED_AT))
+                    for size in sizes)
+                                for sizes in (arguments.PLANNED_FOR, arguments.COMPARED_AT))
                 return made, judged
             except InvalidArgumentError:
                 pass  # more than can be counted

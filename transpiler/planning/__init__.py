@@ -8,6 +8,6 @@ from transpiler.planning.unhinted import Sizes, plan_for
 from transpiler.planning.work import Work
 
 __all__ = [
-    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'Sizes', 'Work', 'in_segments_or_not',
-    'plan', 'plan_for', 'simpler_and_simpler'
+    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'Sizes', 'Work',
+    'in_segments_or_not', 'plan', 'plan_for', 'simpler_and_simpler'
 ]

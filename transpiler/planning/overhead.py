@@ -31,7 +31,9 @@ def saved_seconds(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float
     """Of a step at `dims`, for what loops no longer copy into each trip, read or not."""
     total = 0.0
     for before, after in zip(plan.original.regions, plan.graph.regions):
-        dropped = [outer for outer, inner in before.arguments if (outer, inner) not in after.arguments]
+        dropped = [
+            outer for outer, inner in before.arguments if (outer, inner) not in after.arguments
+        ]
         if before.keeps_scopes:
             total += sum(copying_seconds(plan.original, before, v, cost, dims) for v in dropped)
     return total

@@ -85,11 +85,13 @@ def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
                          partial(finish, runner, options=options, sequences=sequences))
 
 
-def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
-    """What all sequences lead to; no change is the first."""
+def tried_plans(runner: Runner,
+                sequences: Sequences,
+                some: Optional[Sequences] = None) -> List[Plan]:
+    """What all sequences lead to, or `some` of them; no change is the first."""
     first = runner.run(first_steps(sequences)).steps
     tried = [runner.run(()), runner.run(first)]
-    for sequence in (first + sequence for sequence in sequences):
+    for sequence in (first + sequence for sequence in (sequences if some is None else some)):
         if runner.may_help(sequence):
             tried.append(runner.run(sequence))
             tried[0].left_alone.update(tried[-1].left_alone)

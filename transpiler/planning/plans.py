@@ -58,7 +58,8 @@ class Plan:
     segments: Segments = ()  # of the main region of `graph`; `after` counts with them
     unsegmented: str = ''  # why not
     grows_elsewhere: bool = False  # it needs more than no plan where it was not made for
-    sizes: Tuple[Mapping[str, int], ...] = ()  # those that it was chosen for, where a hint is missing
+    sizes: Tuple[Mapping[str, int],
+                 ...] = ()  # those that it was chosen for, where a hint is missing
 
     def at(self, dims: Mapping[str, int]) -> Plan:
         """The same, its bytes for other values of the symbolic dims; its times stay those of the sizes that it was made for."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from transpiler.ir import Graph
+from transpiler.planning.bases import first_steps
 from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.overhead import overhead
 from transpiler.planning.planner import lowest_few, plan, tried_plans
@@ -25,6 +26,8 @@ from transpiler.runtime import Runtime
 Dims = Mapping[str, int]
 # So far above the lowest peak a plan may be for keeping the overhead at the smallest size, too.
 _MUCH = 1.10
+# Sequences of passes that are tried for all sizes but the first.
+_MOST_TRIED = 6
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Sizes:
     @cached_property
     def works(self) -> Tuple[Work, ...]:
         """What has been done for each of `made`."""
-        return tuple(Work() for _ in self.made)
+        return tuple(Work(also=self.judged) for _ in self.made)
 
 
 def plan_for(graph: Graph,
@@ -92,7 +95,7 @@ class _Chooser:
             best = chosen(left)
             left = [each for each in left if each is not best]
             done = finish(best.runner, best.plan, self._options, self._sequences)
-            grows = self._grows(done)
+            grows = self._grows(best.runner, done)
             if not grows or not best.plan.changed:
                 sizes = (best.runner.context.dims, *self._sizes.judged)
                 return replace(done, grows_elsewhere=grows, sizes=sizes)
@@ -102,13 +105,35 @@ class _Chooser:
         nothing = self._candidate(self._runners[0], self._runners[0].run(()))
         found = [nothing]
         for runner in self._runners:
-            found.append(self._lowest(runner, self._options))
+            some = self._promising(runner)
+            found.append(self._lowest(runner, some, self._options))
             if not all(found[-1].keeps) and found[-1].plan.recomputed is not None:
-                found.append(self._lowest(runner, self._less(found[-1])))
+                found.append(self._lowest(runner, some, self._less(found[-1])))
         return [c for c in found if all(map(operator.le, c.needed, nothing.needed))]
 
-    def _lowest(self, runner: Runner, options: PlanOptions) -> Candidate:
-        tried = tried_plans(runner, self._sequences)
+    def _promising(self, runner: Runner) -> Sequences:
+        """Those of the sequences to try for the size of `runner`: all for the first, and for others those whose plans for the first need
+        least at their size. What moves ops decides by the size, so they are run again."""
+        first = self._runners[0]
+        if runner is first:
+            return self._sequences
+        start = first_steps(self._sequences)
+        peaks: Dict[int, int] = {}  # many lead to the same
+        for plan in (first.run(start + each) for each in self._helping):
+            if id(plan.graph) not in peaks:
+                peaks[id(plan.graph)] = plan.after.at(runner.context.dims).peak_bytes
+        ranked = sorted(self._helping, key=lambda each: peaks[id(first.run(start + each).graph)])
+        best = ranked[:_MOST_TRIED]
+        return tuple(each for each in self._sequences if each in best)
+
+    @cached_property
+    def _helping(self) -> Sequences:
+        """Those that may bring anything for the first size."""
+        first, start = self._runners[0], first_steps(self._sequences)
+        return tuple(each for each in self._sequences if first.may_help(start + each))
+
+    def _lowest(self, runner: Runner, some: Sequences, options: PlanOptions) -> Candidate:
+        tried = tried_plans(runner, self._sequences, some)
         return self._candidate(runner, next(lowest_few(runner, tried, options, self._sequences)))
 
     def _less(self, candidate: Candidate) -> PlanOptions:
@@ -120,20 +145,19 @@ class _Chooser:
 
     def _candidate(self, runner: Runner, made: Plan) -> Candidate:
         limited, cost = self._options.recompute == 'auto', self._options.cost
-        there = [made.at(dims) for dims in self._sizes.judged]
+        there = [replace(made, after=made.after.at(dims)) for dims in self._sizes.judged]
         shares = [overhead(made, cost, dims) for dims in self._sizes.judged]
         # At the size that it is for the planner has kept it, which counts what it adds to loops as the step's.
-        keeps = (not limited or share <= self._options.max_overhead or
-                 dims == runner.context.dims for share, dims in zip(shares, self._sizes.judged))
+        keeps = (not limited or share <= self._options.max_overhead or dims == runner.context.dims
+                 for share, dims in zip(shares, self._sizes.judged))
         needed = [each.after.peak_bytes for each in there] + [each.needed_bytes for each in there]
         return Candidate(runner, made, tuple(needed), tuple(shares), tuple(keeps))
 
-    def _grows(self, done: Plan) -> bool:
-        """Whether the finished plan needs more than no plan at any of the sizes, or where the passes for them look besides."""
+    def _grows(self, runner: Runner, done: Plan) -> bool:
+        """Whether the finished plan needs more than no plan at any of the sizes, or anywhere else that is looked at."""
         there = (done.at(dims) for dims in self._sizes.judged)
-        return (any(each.after.peak_bytes > each.before.peak_bytes or
-                    each.needed_bytes > each.needed_before for each in there) or
-                any(runner.grows_elsewhere(done) for runner in self._runners))
+        return (runner.grows_elsewhere(done) or
+                any(each.after.peak_bytes > each.before.peak_bytes for each in there))
 
 
 def chosen(candidates: Sequence[Candidate]) -> Candidate:
