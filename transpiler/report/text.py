@@ -228,6 +228,14 @@ def _counted(number: int, what: str) -> str:
     return f'{number} {what}' + ('' if number == 1 else 's')
 
 
+def sizes_lines(report: ReportData) -> List[str]:
+    """What is said of other sizes where hints are missing."""
+    if report.sizes:
+        return ['It was planned for a range of them:', *(f'  {each}' for each in report.sizes)]
+    up_to = ', '.join(f'{dim} = {size}' for dim, size in report.budget_up_to.items())
+    return [f'The budget is kept up to {up_to}, by the model, and no further.'] if up_to else []
+
+
 def _footnotes(report: ReportData) -> List[str]:
     lines = []
     if report.left_alone:
@@ -238,6 +246,7 @@ def _footnotes(report: ReportData) -> List[str]:
     if report.assumed:
         given = ', '.join(f'{d} = {report.dims[d]}' for d in report.assumed)
         lines.append(f'No hint was given for some sizes; the figures assume {given}.')
+        lines += sizes_lines(report)
     if report.unknown_workspaces:
         lines.append(
             'Not known, and in no figure: what the kernels of these allocate for themselves: ' +
