@@ -172,7 +172,10 @@ def main(names: Tuple[str, ...], sizes: Tuple[int, ...], hints: Tuple[str, ...],
     found: List[Row] = []
     for each in rows(names or tuple(PROGRAMS), hints, sizes):
         found.append(each)
-        click.echo(f'{each.program} {each.runtime}, no {each.hint}: {each.worst:.3f}', err=True)
+        click.echo(
+            f'{each.program} {each.runtime}, no {each.hint}: {each.worst:.3f}, {each.seconds:.2f} s '
+            f'({each.hinted_seconds:.2f} s with it)',
+            err=True)
     show(table(found), WIDTH)
     write((each.to_dict() for each in found), out)
     if found:

@@ -23,7 +23,7 @@ from transpiler.plain import printable
 from transpiler.report import MeasuredReport, MemoryReport
 from transpiler.report.data import human
 from transpiler.report.text import (add_row, measured_line, order_line, measured_tables,
-                                    plain_console, plain_table, sizes_lines, text_width)
+                                    plain_console, plain_table, size_lines, text_width)
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
@@ -118,7 +118,7 @@ class LayerReport:
 
 
 def _lines(report: MemoryReport) -> List[str]:
-    return order_line(report) + sizes_lines(report)
+    return order_line(report) + size_lines(report)
 
 
 def optimize_layer(target: Any,

@@ -102,14 +102,17 @@ class _Chooser:
 
     def candidates(self) -> List[Candidate]:
         """No plan, those of the lowest peak for each size, and what they leave if they take less time; in the order of `made`."""
-        nothing = self._candidate(self._runners[0], self._runners[0].run(()))
-        found = [nothing]
+        found = [self._nothing]
         for runner in self._runners:
             some = self._promising(runner)
             found.append(self._lowest(runner, some, self._options))
             if not all(found[-1].keeps) and found[-1].plan.recomputed is not None:
                 found.append(self._lowest(runner, some, self._less(found[-1])))
-        return [c for c in found if all(map(operator.le, c.needed, nothing.needed))]
+        return found
+
+    @cached_property
+    def _nothing(self) -> Candidate:
+        return self._candidate(self._runners[0], self._runners[0].run(()))
 
     def _promising(self, runner: Runner) -> Sequences:
         """Those of the sequences to try for the size of `runner`: all for the first, and for others those whose plans for the first need
@@ -133,8 +136,13 @@ class _Chooser:
         return tuple(each for each in self._sequences if first.may_help(start + each))
 
     def _lowest(self, runner: Runner, some: Sequences, options: PlanOptions) -> Candidate:
+        """The lowest at the size of `runner` that is nowhere above no plan."""
         tried = tried_plans(runner, self._sequences, some)
-        return self._candidate(runner, next(lowest_few(runner, tried, options, self._sequences)))
+        for plan in lowest_few(runner, tried, options, self._sequences):
+            found = self._candidate(runner, plan)
+            if all(map(operator.le, found.needed, self._nothing.needed)):
+                return found
+        return self._nothing
 
     def _less(self, candidate: Candidate) -> PlanOptions:
         """Options with which it takes no more than the overhead where it takes most, if its time falls alike at all sizes."""
