@@ -18,8 +18,7 @@ def test_without_a_batch_the_peak_is_within_a_tenth_of_that_with_it(name: str) -
     assert found is not None and tuple(found.hinted) == SIZES
     assert found.worst <= A_TENTH
     assert all(found.without[size] <= found.untouched[size] for size in SIZES)
-    # At 32 the planner keeps it by its own count, which takes what it adds to a loop for a part of the step.
-    assert all(found.overhead[size] <= PlanOptions().max_overhead for size in (64, 256))
+    assert all(found.overhead[size] <= PlanOptions().max_overhead for size in SIZES if size >= 32)
     assert name in str(table([found]).columns[0]._cells)
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
 from transpiler.analysis.cost import CostModel
-from transpiler.ir import READ_ELEMENT, Graph, Op
+from transpiler.ir import READ_ELEMENT, UNCOPIED, Op
 from transpiler.passes.loop_copies import copying_seconds
 from transpiler.passes.replay import choice_seconds, is_choice
 from transpiler.planning.plans import Plan
 
 
 def overhead(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
-    """The extra time of a step at `dims`, less that of copies which loops no longer make, as a share of the untouched step."""
-    step = cost.region_seconds(plan.original, 0, dims)
+    """The extra time of a step at `dims`, less that of copies which loops no longer make, as a share of the step.
+
+    As where passes for loops choose by it, what stands in a loop for a copy that is no longer made counts as part of the step.
+    """
+    marks = (op for op in plan.graph.walk() if op.kind == UNCOPIED)
+    step = cost.region_seconds(plan.original, 0, dims) + _seconds(plan, marks, cost, dims)
     more = extra_seconds(plan, cost, dims) - saved_seconds(plan, cost, dims)
     return more / step if step else 0.0
 
@@ -21,10 +25,7 @@ def overhead(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
 def extra_seconds(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
     """Of a step at `dims`, for all that runs again: at the sizes that the plan is for `extra_seconds` and `recomputed.seconds`
     together. As there, of loops in loops one trip of the outer ones is counted."""
-    return sum(
-        _seconds(plan.graph, op, cost, dims) *
-        (plan.graph.regions[op.region].trips.evaluate(dims) if op.region else 1)
-        for op in _again(plan))
+    return _seconds(plan, _again(plan), cost, dims)
 
 
 def saved_seconds(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
@@ -49,5 +50,11 @@ def _again(plan: Plan) -> Iterator[Op]:
             yield op
 
 
-def _seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
-    return choice_seconds(graph, op, cost, dims) if is_choice(op) else cost.seconds(graph, op, dims)
+def _seconds(plan: Plan, ops: Iterable[Op], cost: CostModel, dims: Mapping[str, int]) -> float:
+    """Of `ops` in all trips of the loop that each is in."""
+    total = 0.0
+    for op in ops:
+        trips = plan.graph.regions[op.region].trips.evaluate(dims) if op.region else 1
+        total += trips * (choice_seconds(plan.graph, op, cost, dims)
+                          if is_choice(op) else cost.seconds(plan.graph, op, dims))
+    return total

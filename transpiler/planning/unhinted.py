@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from transpiler.ir import Graph
@@ -83,9 +83,9 @@ class _Chooser:
                  sequences: Sequences) -> None:
         self._sizes, self._options, self._sequences = sizes, options, sequences
         loose = not may_hold(runtime, options, sequences)
+        self._runner = partial(Runner, graph, runtime, loose=loose)
         self._runners = [
-            Runner(graph, runtime, dims, options, loose, work)
-            for dims, work in zip(sizes.made, sizes.works)
+            self._runner(dims, options, work=work) for dims, work in zip(sizes.made, sizes.works)
         ]
 
     def plan(self) -> Plan:
@@ -108,7 +108,20 @@ class _Chooser:
             found.append(self._lowest(runner, some, self._options))
             if not all(found[-1].keeps) and found[-1].plan.recomputed is not None:
                 found.append(self._lowest(runner, some, self._less(found[-1])))
+        if worst_ratio(chosen(found), found) > _MUCH:
+            found += self._less_in_loops(found)
         return found
+
+    def _less_in_loops(self, found: Sequence[Candidate]) -> List[Candidate]:
+        """One more plan for the size of the one that breaks the overhead by least, and not at the smallest size alone: with less time for
+        loops, which passes spend that decide anew."""
+        breaking = [c for c in found if c.plan.extra_seconds and not all(c.keeps[1:])]
+        if not breaking:
+            return []
+        nearest = min(breaking, key=lambda each: max(each.overhead))
+        options, dims = self._less(nearest), nearest.runner.context.dims
+        runner = self._runner(dims, options, work=Work(also=self._sizes.judged))
+        return [self._lowest(runner, self._promising(runner), options)]
 
     @cached_property
     def _nothing(self) -> Candidate:
@@ -155,9 +168,7 @@ class _Chooser:
         limited, cost = self._options.recompute == 'auto', self._options.cost
         there = [replace(made, after=made.after.at(dims)) for dims in self._sizes.judged]
         shares = [overhead(made, cost, dims) for dims in self._sizes.judged]
-        # At the size that it is for the planner has kept it, which counts what it adds to loops as the step's.
-        keeps = (not limited or share <= self._options.max_overhead or dims == runner.context.dims
-                 for share, dims in zip(shares, self._sizes.judged))
+        keeps = (not limited or share <= self._options.max_overhead for share in shares)
         needed = [each.after.peak_bytes for each in there] + [each.needed_bytes for each in there]
         return Candidate(runner, made, tuple(needed), tuple(shares), tuple(keeps))
 
@@ -180,6 +191,9 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def worst_ratio(candidate: Candidate, among: Sequence[Candidate]) -> float:
-    """The most that it needs as a multiple of the least that any of `among` needs there, over all sizes."""
-    least = (max(1, min(counts)) for counts in zip(*(each.needed for each in among)))
+    """The most that it needs as a multiple of the least that any of `among` needs there, which keeps the overhead there, over all
+    sizes."""
+    keeps = (each.keeps + each.keeps for each in among)
+    allowed = zip(*(zip(each.needed, kept) for each, kept in zip(among, keeps)))
+    least = (max(1, min(needed for needed, kept in there if kept)) for there in allowed)
     return max(needed / each for needed, each in zip(candidate.needed, least))
