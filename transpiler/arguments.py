@@ -26,9 +26,9 @@ _DEFAULT_BATCH = 1
 _DEFAULT_DIM = 16
 # What rows, and other dims with them, count as where one plan is to be good at all sizes: those at which plans are compared, from the
 # smallest on, and those that plans are made for, of equals the first. What is best changes most below 32 rows, where weights cease to
-# rule the peak: so the small plan lies between.
+# rule the peak: so the small plan lies between, and so does one more, for the last size, where the others are far from each other.
 COMPARED_AT = (8, 32, 256)
-PLANNED_FOR = (32, 12, 256)
+PLANNED_FOR = (32, 12, 256, 20)
 
 # Paddle counts elements and bytes in 64 bits, of which one is the sign.
 _MOST = 2**63 - 1

@@ -28,6 +28,8 @@ Dims = Mapping[str, int]
 _MUCH = 1.10
 # Sequences of passes that are tried for all sizes but the first.
 _MOST_TRIED = 6
+# Sizes for which plans are made in any case.
+_ALWAYS = 3
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,23 @@ class _Chooser:
                 return replace(done, grows_elsewhere=grows, sizes=sizes)
 
     def candidates(self) -> List[Candidate]:
-        """No plan, those of the lowest peak for each size, and what they leave if they take less time; in the order of `made`."""
+        """No plan, those of the lowest peak for each size, and what they leave if they take less time; in the order of `made`, of which
+        the later sizes come in where none of the plans so far is within a tenth."""
         found = [self._nothing]
-        for runner in self._runners:
-            some = self._promising(runner)
-            found.append(self._lowest(runner, some, self._options))
-            if not all(found[-1].keeps) and found[-1].plan.recomputed is not None:
-                found.append(self._lowest(runner, some, self._less(found[-1])))
-        if worst_ratio(chosen(found), found) > _MUCH:
-            found += self._less_in_loops(found)
-        return found
+        for at, runner in enumerate(self._runners):
+            if at < _ALWAYS or self._is_far(found):
+                found += self._for(runner)
+        return found + (self._less_in_loops(found) if self._is_far(found) else [])
+
+    def _is_far(self, found: Sequence[Candidate]) -> bool:
+        return worst_ratio(chosen(found), found) > _MUCH
+
+    def _for(self, runner: Runner) -> List[Candidate]:
+        some = self._promising(runner)
+        lowest = self._lowest(runner, some, self._options)
+        if all(lowest.keeps) or lowest.plan.recomputed is None:
+            return [lowest]
+        return [lowest, self._lowest(runner, some, self._less(lowest))]
 
     def _less_in_loops(self, found: Sequence[Candidate]) -> List[Candidate]:
         """One more plan for the size of the one that breaks the overhead by least, and not at the smallest size alone: with less time for
