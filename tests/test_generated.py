@@ -55,7 +55,13 @@ def _room(recipe: Recipe) -> Dict[str, Any]:
         return {}
     if not recipe.room:
         return {"recompute": "max"}
-    lowest = _optimise(recipe, build(recipe), runtime="executor", recompute="max")
+    # Of the sizes that a budget is for where no hint says more.
+    lowest = _optimise(recipe,
+                       build(recipe),
+                       runtime="executor",
+                       recompute="max",
+                       batch_size=1,
+                       trip_count=16)
     above = lowest.peak_bytes_before - lowest.peak_bytes_after
     return {
         "recompute": "max",

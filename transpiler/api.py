@@ -56,13 +56,15 @@ def memory_optimize(
             raises MergedVariableError.
         batch_size: what -1 batch dims will mostly be: sentences, where an input is a LoD tensor of words. Or rows by the
             name of the input, `{'words': 2000, 'label': 64}`. Ranks choices and makes figures concrete; the program stays
-            right for every size.
+            right for every size. Without it, and for loops without `trip_count`, the plan is one that is good over a range of sizes,
+            which `report.sizes` names; a budget is kept at one row, and up to `report.budget_up_to`.
         trip_count: the same for loops: one number, or one by block index.
         runtime: 'auto' (from the flags in force), 'collecting' (alias 'executor') or 'retaining' (alias 'predictor').
         recompute: what may be computed again for the gradient instead of kept: 'auto' what costs at most
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
             False nothing.
-        max_overhead: a share of the processors' time of a step. What a held order takes by the clock where processors are idle comes on
+        max_overhead: a share of the processors' time of a step; without hints at all of `report.sizes`, but at the smallest where that
+            would cost more than a tenth of memory elsewhere. What a held order takes by the clock where processors are idle comes on
             top: `report.order`.
         budget: bytes that all tensors together may take, resting memory included: a number, or a text as '6GB' or
             '1.5GiB'. The cheapest plan that fits is taken; one that costs nothing if there is any. `max_overhead` does

@@ -24,6 +24,11 @@ RUNTIMES = {
 # What a dim counts as when no hint says more. They rank choices and fill in figures, no more.
 _DEFAULT_BATCH = 1
 _DEFAULT_DIM = 16
+# What rows, and other dims with them, count as where one plan is to be good at all sizes: those at which plans are compared, from the
+# smallest on, and those that plans are made for, of equals the first. What is best changes most below 32 rows, where weights cease to
+# rule the peak: so the small plan lies between, and so does one more, for the last size, where the others are far from each other.
+COMPARED_AT = (8, 32, 256)
+PLANNED_FOR = (32, 12, 256, 20)
 
 # Paddle counts elements and bytes in 64 bits, of which one is the sign.
 _MOST = 2**63 - 1
@@ -225,9 +230,12 @@ def segments(given: Any) -> Union[None, bool, int]:
     return positive('segments', given)
 
 
-def dim_values(symbols: Iterable[str], batch_size: Rows,
-               trip_count: Union[None, int, Mapping[int, int]]) -> Tuple[Dict[str, int], List[str]]:
-    """A value for each symbolic dim, and the names of those that had to be assumed."""
+def dim_values(symbols: Iterable[str],
+               batch_size: Rows,
+               trip_count: Union[None, int, Mapping[int, int]],
+               otherwise: Optional[int] = None) -> Tuple[Dict[str, int], List[str]]:
+    """A value for each symbolic dim, and the names of those that had to be assumed: `otherwise` where no hint says more, so many times
+    the words of a row for words; the defaults if that is None."""
     symbols = sorted(symbols)
     trips = _trip_hints(trip_count, loops_of(symbols))
     dims: Dict[str, int] = {}
@@ -238,13 +246,19 @@ def dim_values(symbols: Iterable[str], batch_size: Rows,
             hint = trips.get(int(symbol[1:]), trips.get(None))
         if hint is None:
             assumed.append(symbol)
-            hint = _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
+            hint = _assumed(symbol, otherwise)
         dims[symbol] = hint
     steps = max((dims[s] for s in symbols if is_trip(s)), default=1)
     words = [dims[s] for s in dims if is_words(s)] or [dims[s] for s in dims if is_batch(s)]
     dims.update(
         (s, max(1, round(max(words, default=steps) / steps))) for s in symbols if is_step(s))
     return dims, assumed
+
+
+def _assumed(symbol: str, size: Optional[int]) -> int:
+    if size is None:
+        return _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
+    return size * _DEFAULT_DIM if is_words(symbol) else size
 
 
 def loops_of(symbols: Iterable[str]) -> Set[int]:

@@ -17,8 +17,8 @@ from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
 from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
-from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Work,
-                                 in_segments_or_not, plan, simpler_and_simpler)
+from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Sizes,
+                                 in_segments_or_not, plan_for, simpler_and_simpler)
 from transpiler.report import HeapReport, MemoryReport
 from transpiler.report.builder import build_report, resting_bytes
 from transpiler.request import Request, check_names
@@ -105,7 +105,9 @@ def decide(backend: Backend,
     options.progress('reading')
     imported = backend.read(target, fetched, skipped)
     check_names(imported.declared, fetched, skipped)
-    dims, assumed = request.sizes(imported.graph, imported.inputs)
+    _, assumed = request.sizes(imported.graph, imported.inputs)
+    sizes = Sizes(*request.planned_sizes(imported.graph, imported.inputs))
+    dims = sizes.made[0]
     count_whole_rows(imported.graph, dims)
     budget = arguments.byte_count('budget', request.budget)
     held = resting_bytes(imported.graph, dims) + _besides(imported.graph, request)
@@ -120,7 +122,8 @@ def decide(backend: Backend,
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program
     with _holding(held):
-        proved = _proved(backend, imported, runtime, dims, options, task)
+        proved = _proved(backend, imported, runtime, sizes, options, task)
+    dims = dict(proved.plan.sizes[0]) if proved.plan.sizes else dims
     said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
     served = request.runtime == 'predictor'  # which runs another operator instead
     piles = '' if served else _piles_up(proved.plan, runtime)
@@ -194,19 +197,20 @@ class _Proved:
     note: str = ''
 
 
-def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mapping[str, int],
+def _proved(backend: Backend, imported: Imported, runtime: Runtime, sizes: Sizes,
             options: PlanOptions, task: Task) -> _Proved:
     """The best plan that is proved equal. One that is not is dropped, and a simpler one is tried; so is one that would need
     more than no plan for other sizes of the inputs, but where nothing else keeps to the budget."""
-    note, grows, work = '', None, Work()
+    note, grows = '', None
     for allowed in simpler_and_simpler(task.sequences):
         try:
-            decided = plan(imported.graph, runtime, dims, options, allowed, work)
+            decided = plan_for(imported.graph, runtime, sizes, options, allowed)
         except MemoryBudgetError:
             if grows is None:
                 raise
             return grows
         try:
+            dims = decided.sizes[0] if decided.sizes else sizes.made[0]
             done = _in_segments_or_whole(backend, imported, runtime, dims, options, task, decided)
         except VerificationError as error:
             note = f'A better plan was dropped, because it could not be proved equal: {error}.'

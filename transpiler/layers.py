@@ -24,7 +24,7 @@ from transpiler.plain import printable
 from transpiler.report import HeapReport, MeasuredReport, MemoryReport
 from transpiler.report.data import human
 from transpiler.report.text import (add_row, measured_line, order_line, measured_tables,
-                                    plain_console, plain_table, text_width)
+                                    plain_console, plain_table, size_lines, text_width)
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING
 
@@ -101,7 +101,7 @@ class LayerReport:
             if each.step_bytes:
                 console.print(f'A step needs at most {human(each.step_bytes)}: '
                               f'{_parts_of(each.step, each.step_bytes)}.')
-            for line in order_line(each.report) if each.report else ():
+            for line in _lines(each.report) if each.report else ():
                 console.print(f'{each.function} ({each.traced.mode}): {line}')
             if each.why_not:
                 console.print(printable(f'{each.function} ({each.traced.mode}): {each.why_not}'))
@@ -118,6 +118,10 @@ class LayerReport:
         if len(reports) != 1 or len(self.programs) != 1:
             return []
         return [reports[0].peak_bytes_before, reports[0].needed_bytes]
+
+
+def _lines(report: MemoryReport) -> List[str]:
+    return order_line(report) + size_lines(report)
 
 
 def optimize_layer(target: Any,

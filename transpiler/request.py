@@ -12,6 +12,7 @@ from transpiler.errors import InvalidArgumentError, MergedVariableError, Unknown
 from transpiler.ir import Graph
 from transpiler.plain import did_you_mean, meant_or_some, quoted
 
+_Sizes = Tuple[Dict[str, int], ...]
 _MOST_LISTED = 5
 _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
 
@@ -57,8 +58,10 @@ class Request:
     def sizes(self,
               graph: Graph,
               inputs: FrozenSet[str],
-              symbols: Optional[Iterable[str]] = None) -> Tuple[Dict[str, int], List[str]]:
-        """A value for each of `symbols` (all of `graph` if not given), and which of them had to be assumed.
+              symbols: Optional[Iterable[str]] = None,
+              otherwise: Optional[int] = None) -> Tuple[Dict[str, int], List[str]]:
+        """A value for each of `symbols` (all of `graph` if not given), and which of them had to be assumed, as `otherwise` where that is
+        given.
 
         Raises:
             TranspilerError: hints that are none, or name what is no input and no loop, or are beyond all sizes.
@@ -70,9 +73,24 @@ class Request:
             trips = _of_these(trips, arguments.loops_of(given))
         if isinstance(rows, Mapping):
             _check_inputs(inputs, rows)
-        dims, assumed = arguments.dim_values(given, rows, trips)
+        dims, assumed = arguments.dim_values(given, rows, trips, otherwise)
         _check_sizes(graph, dims)
         return dims, assumed
+
+    def planned_sizes(self, graph: Graph, inputs: FrozenSet[str]) -> Tuple[_Sizes, _Sizes]:
+        """What a plan is made for, and at what sizes plans are compared: a range where hints are missing and no budget asks for one
+        size. Raises as `sizes`."""
+        dims, assumed = self.sizes(graph, inputs)
+        if assumed and self.budget is None:
+            try:
+                made, judged = (tuple(
+                    self.sizes(graph, inputs, otherwise=size)[0]
+                    for size in sizes)
+                                for sizes in (arguments.PLANNED_FOR, arguments.COMPARED_AT))
+                return made, judged
+            except InvalidArgumentError:
+                pass  # more than can be counted
+        return (dims,), (dims,)
 
 
 def _of_these(hints: Any, known: Container[Any]) -> Any:

@@ -7,8 +7,9 @@ the outer value instead, and adds an UNCOPIED op to the body for each.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Set
+from typing import List, Mapping, Set
 
+from transpiler.analysis.cost import CostModel
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.writers import Writers
 from transpiler.ir import UNCOPIED, Graph, OpFacts, Region, RegionKind
@@ -27,7 +28,8 @@ def drop_invariant_copies(graph: Graph, context: PassContext) -> Graph:
             written = _written_in(graph, writers, graph.values[copy].storage, region)
             if not written and is_stable(graph, writers, outer, region):
                 _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
-                context.saved_seconds += _copying_seconds(graph, region, outer, context)
+                context.saved_seconds += copying_seconds(graph, region, outer, context.cost,
+                                                         context.dims)
     return graph
 
 
@@ -44,7 +46,8 @@ def drop_unread_copies(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
-def _copying_seconds(graph: Graph, loop: Region, value: int, context: PassContext) -> float:
+def copying_seconds(graph: Graph, loop: Region, value: int, cost: CostModel,
+                    dims: Mapping[str, int]) -> float:
     """Time that the copies of `value` take in a step, in all trips of all loops around."""
     size = graph.values[value].size
     if size is None:
@@ -54,7 +57,7 @@ def _copying_seconds(graph: Graph, loop: Region, value: int, context: PassContex
     while region >= 0:
         copied = copied * graph.regions[region].trips
         region = graph.regions[region].parent
-    return 2 * copied.evaluate(context.dims) / context.cost.bytes_per_second
+    return 2 * copied.evaluate(dims) / cost.bytes_per_second
 
 
 def _training_loops(graph: Graph) -> List[Region]:

@@ -37,9 +37,14 @@ def can_be_replayed(graph: Graph, op: Op) -> bool:
 def replay_seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
     """What they take: `_SLOWNESS` times as much as one that reads the operand and the result and writes the result."""
     read, result = replayed(op, op.facts.replay)
+    choice = replace(op, kind=SELECT, operands=(*read, result), results=(result,))
+    return choice_seconds(graph, choice, cost, dims)
+
+
+def choice_seconds(graph: Graph, choice: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
+    """The same of the one among them that chooses (`is_choice`), for all of them."""
     facts = OpFacts(work=Work(slowness=_SLOWNESS))
-    choice = replace(op, kind=SELECT, operands=(*read, result), results=(result,), facts=facts)
-    return cost.seconds(graph, choice, dims) + 4 * cost.seconds_per_op
+    return cost.seconds(graph, replace(choice, facts=facts), dims) + 4 * cost.seconds_per_op
 
 
 def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) -> List[int]:

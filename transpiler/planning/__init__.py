@@ -4,9 +4,10 @@ from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.planner import plan
 from transpiler.planning.segments import in_segments_or_not
 from transpiler.planning.sequences import OPTIMIZE, RELEASE_ONLY, Sequences, simpler_and_simpler
+from transpiler.planning.unhinted import Sizes, plan_for
 from transpiler.planning.work import Work
 
 __all__ = [
-    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'Work', 'in_segments_or_not',
-    'plan', 'simpler_and_simpler'
+    'OPTIMIZE', 'RELEASE_ONLY', 'Plan', 'PlanOptions', 'Sequences', 'Sizes', 'Work',
+    'in_segments_or_not', 'plan', 'plan_for', 'simpler_and_simpler'
 ]

@@ -5,7 +5,7 @@ is less than it can be, where no copies in other layouts are made, or the same b
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
@@ -27,14 +27,18 @@ class _Change(NamedTuple):
 
 
 class Elsewhere:
-    """The peaks of `original`, each found once, against those of plans for it."""
+    """The peaks of `original`, each found once, against those of plans for it, at `dims`, at `also`, and at sizes near `dims`."""
 
-    def __init__(self, original: Graph, runtime: Runtime, dims: Mapping[str, int]) -> None:
+    def __init__(self,
+                 original: Graph,
+                 runtime: Runtime,
+                 dims: Mapping[str, int],
+                 also: Sequence[Mapping[str, int]] = ()) -> None:
         self._original, self._dims = original, dims
         # One that retains frees what it can in its first run, while it finds out in what order it will run.
         self._runtimes = tuple({runtime, runtime.freeing()})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
-        self._changes = _changes(original, dims)
+        self._changes = _changes(original, dims, also)
         self._peaks: Dict[Tuple[int, int], List[int]] = {}
 
     def grows(self, graph: Graph) -> bool:
@@ -70,9 +74,10 @@ class Elsewhere:
         return self._peaks[i, j]
 
 
-def _changes(original: Graph, dims: Mapping[str, int]) -> List[_Change]:
+def _changes(original: Graph, dims: Mapping[str, int],
+             also: Sequence[Mapping[str, int]]) -> List[_Change]:
     """The first one changes nothing."""
-    here: List[Mapping[str, int]] = [dims]
+    here: List[Mapping[str, int]] = [dims, *(each for each in also if each != dims)]
     sizes, fewer = here + list(other_sizes(dims)), here + list(some_sizes(dims))
     found = [_Change(lambda graph: graph, sizes)]
     if original.has_bounds:

@@ -23,7 +23,11 @@ def computed_again(runner: Runner, options: PlanOptions, sequences: Sequences,
     possible = not start.loose and {RELEASE, SCHEDULE} <= allowed and RELEASE.needs <= runtime.can
     if runtime.collects or len(start.graph.regions) > 1 or not (possible and options.recompute):
         return []
-    freeing = Runner(start.graph, runtime.freeing(), runner.context.dims, options)
+    freeing = Runner(start.graph,
+                     runtime.freeing(),
+                     runner.context.dims,
+                     options,
+                     work=runner.work_if_freed)
     made = choose(freeing, options, sequences)
     if made.recomputed is None:
         return []

@@ -85,11 +85,13 @@ def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
                          partial(finish, runner, options=options, sequences=sequences))
 
 
-def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
-    """What all sequences lead to; no change is the first."""
+def tried_plans(runner: Runner,
+                sequences: Sequences,
+                some: Optional[Sequences] = None) -> List[Plan]:
+    """What all sequences lead to, or `some` of them; no change is the first."""
     first = runner.run(first_steps(sequences)).steps
     tried = [runner.run(()), runner.run(first)]
-    for sequence in (first + sequence for sequence in sequences):
+    for sequence in (first + sequence for sequence in (sequences if some is None else some)):
         if runner.may_help(sequence):
             tried.append(runner.run(sequence))
             tried[0].left_alone.update(tried[-1].left_alone)
@@ -99,17 +101,26 @@ def tried_plans(runner: Runner, sequences: Sequences) -> List[Plan]:
 def _lowest(runner: Runner, tried: List[Plan], options: PlanOptions, sequences: Sequences) -> Plan:
     """The plan of the lowest peak, finished; of the lowest few the first that needs no more than no plan elsewhere, or else
     the last."""
+    grows = False
+    for best in lowest_few(runner, tried, options, sequences):
+        done = finish(runner, best, options, sequences)
+        grows = runner.grows_elsewhere(done)
+        if not grows:
+            break
+    return replace(done, grows_elsewhere=grows)
+
+
+def lowest_few(runner: Runner, tried: List[Plan], options: PlanOptions,
+               sequences: Sequences) -> Iterator[Plan]:
+    """Plans by rising peak, the lowest first, each as it is before it is finished; the last is no plan, if there are so few."""
     tried = tried + computed_again(runner, options, sequences, _chosen)
     for _ in range(_MOST_FINISHED):
         lowest = reduce(_lower, tried)
         best = lowest if lowest.recomputed else _without_sums(runner, lowest)
-        done = finish(runner, _within_overhead(runner, best, options, sequences), options,
-                      sequences)
-        grows = runner.grows_elsewhere(done)
-        if not lowest.changed or not grows:
+        yield _within_overhead(runner, best, options, sequences)
+        if not lowest.changed:
             break
         tried = [each for each in tried if each.graph is not lowest.graph]
-    return replace(done, grows_elsewhere=grows)
 
 
 def _chosen(runner: Runner, options: PlanOptions, sequences: Sequences) -> Plan:

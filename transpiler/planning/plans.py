@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
@@ -58,6 +58,12 @@ class Plan:
     segments: Segments = ()  # of the main region of `graph`; `after` counts with them
     unsegmented: str = ''  # why not
     grows_elsewhere: bool = False  # it needs more than no plan where it was not made for
+    sizes: Tuple[Mapping[str, int],
+                 ...] = ()  # those that it was chosen for, where a hint is missing
+
+    def at(self, dims: Mapping[str, int]) -> Plan:
+        """The same, its bytes for other values of the symbolic dims; its times stay those of the sizes that it was made for."""
+        return replace(self, before=self.before.at(dims), after=self.after.at(dims))
 
     @property
     def changed(self) -> bool:

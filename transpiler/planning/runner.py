@@ -49,6 +49,11 @@ class Runner:
         context = self.context
         return context.cost.region_seconds(self._start.graph, 0, context.dims)
 
+    @cached_property
+    def work_if_freed(self) -> Work:
+        """What is done for the same program on a runtime that frees."""
+        return Work()
+
     def may_help(self, sequence: Sequence[NamedPass]) -> bool:
         """False for what this runtime does by itself, for what the caller forbids, and for a given order that is
         known to need more."""

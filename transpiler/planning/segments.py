@@ -114,7 +114,7 @@ def _why_worse(chosen: Plan, cut: _Cut, context: PassContext) -> str:
 
 def _grows(chosen: Plan, cut: _Cut, room: int) -> bool:
     """Whether it needs too much for other sizes of the open dims."""
-    for dims in other_sizes(chosen.after.dims):
+    for dims in (*other_sizes(chosen.after.dims), *chosen.sizes):
         needed = peak_with_workspaces(cut.graph, cut.after.at(dims))
         flat = peak_with_workspaces(chosen.graph, chosen.after.at(dims))
         if needed > flat and needed > min(

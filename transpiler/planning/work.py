@@ -27,8 +27,10 @@ class Done:
 
 @dataclass
 class Work:
-    """For one runtime, one set of dims and one of options. No graph that it knows may be changed any more."""
+    """For one runtime, one set of dims and one of options. No graph that it knows may be changed any more. `also` are other dims
+    at which no plan may need more than no plan."""
 
+    also: Tuple[Mapping[str, int], ...] = ()
     solved: Dict[Hashable, Any] = field(default_factory=dict)  # see PassContext
     _done: Dict[Tuple[Hashable, ...], Tuple[Graph, Done]] = field(default_factory=dict)
     _known: Dict[int, Tuple[Graph,
@@ -71,7 +73,7 @@ class Work:
                         dims: Mapping[str, int]) -> bool:
         """Whether `graph` may not stand for `original`, as it needs more where it was not made for."""
         if id(original) not in self._elsewhere:
-            self._elsewhere[id(original)] = Elsewhere(original, runtime, dims)
+            self._elsewhere[id(original)] = Elsewhere(original, runtime, dims, self.also)
         return self._elsewhere[id(original)].grows(graph)
 
 

@@ -21,6 +21,7 @@ from transpiler.report.data import LoopReport, OrderReport, PeakVariable, Recomp
 from transpiler.report.explain import explain
 from transpiler.report.levers import levers
 from transpiler.report.memory_report import MemoryReport
+from transpiler.report.missing_hints import budget_up_to, sizes_of
 from transpiler.report.picture import makers, op_text, pictures
 from transpiler.runtime import IDEAL, Runtime
 
@@ -40,6 +41,7 @@ def build_report(plan: Plan,
     plan, if it has any."""
     bound = Timeline(plan.graph.unshared(), IDEAL, dims)
     kept = (plan.upkeep_before, plan.upkeep_after)
+    cost = options.cost if options else CostModel()
     return MemoryReport(changed=plan.changed,
                         runtime=runtime.name,
                         peak_bytes_before=plan.before.peak_bytes,
@@ -52,6 +54,7 @@ def build_report(plan: Plan,
                         peak_op=op_text(plan.graph, plan.after.peak.op),
                         dims=dict(dims),
                         assumed=assumed,
+                        sizes=sizes_of(plan, assumed, cost),
                         peak_variables=_peak_variables(plan.graph, plan.after),
                         peak_op_before=op_text(plan.original, plan.before.peak.op),
                         peak_variables_before=_peak_variables(plan.original, plan.before),
@@ -83,8 +86,9 @@ def build_report(plan: Plan,
                         draw=partial(pictures, plan),
                         explained=partial(explain, plan),
                         weighed=partial(levers, plan, runtime, dict(dims), options),
-                        ordered=partial(_order, plan, runtime.threads, dict(dims),
-                                        options.cost if options else CostModel()))
+                        ordered=partial(_order, plan, runtime.threads, dict(dims), cost),
+                        kept_to=partial(budget_up_to, plan, dict(dims), assumed,
+                                        options.budget if options else None))
 
 
 def _recompute(plan: Plan) -> Optional[RecomputeReport]:

@@ -123,6 +123,22 @@ class OrderReport:
 
 
 @dataclass(frozen=True)
+class SizeReport:
+    """One of the sizes that a plan was chosen for, as hints are missing. `dims` are those without a hint, peaks bytes above resting,
+    `overhead` the extra time of a step as a share of that of the program as it was, all predicted."""
+
+    dims: Dict[str, int]
+    peak_bytes_before: int
+    peak_bytes_after: int
+    overhead: float
+
+    def __str__(self) -> str:
+        given = ', '.join(f'{dim} = {size}' for dim, size in self.dims.items())
+        more = f', {self.overhead:.1%} more time' if self.overhead > 0 else ''
+        return f'{given}: from {human(self.peak_bytes_before)} to {human(self.peak_bytes_after)}{more}'
+
+
+@dataclass(frozen=True)
 class HeapReport:
     """What was set for the heap of the process: bytes, or a number of arenas, by the names of malloc.h, and of chunks in the
     caches of threads, by the name of glibc's tunable; or why nothing was.
@@ -184,7 +200,7 @@ def _no_order() -> None:
     return None
 
 
-_ASKED = ('draw', 'explained', 'weighed', 'ordered')  # worked out when somebody asks
+_ASKED = ('draw', 'explained', 'weighed', 'ordered', 'kept_to')  # worked out when somebody asks
 
 
 @dataclass
@@ -206,7 +222,9 @@ class ReportData:
     the processor time that its first run takes to build that. `segments` is the number of blocks that the main block was cut
     into, `unsegmented` says why there are none, where they were asked for.
     `order` says what a held order takes by the clock where processors are idle.
-    `assumed` names the symbolic dims for which no hint was given, and the values used to rank choices.
+    `assumed` names the symbolic dims for which no hint was given: for them the figures are for `dims`. `sizes` are those that the plan
+    was chosen for then; with a budget it is one plan for `dims`, and `budget_up_to` says how large they can be for it to be kept,
+    all of them in the same proportion. Both are empty where hints are given.
     """
 
     changed: bool
@@ -221,6 +239,7 @@ class ReportData:
     peak_op: str
     dims: Dict[str, int]
     assumed: List[str]
+    sizes: List[SizeReport] = field(default_factory=list)
     peak_variables: List[PeakVariable] = field(default_factory=list)
     reuses: List[ReuseReport] = field(default_factory=list)
     left_alone: Dict[str, str] = field(default_factory=dict)
@@ -253,6 +272,7 @@ class ReportData:
     ordered: Callable[[], Optional[OrderReport]] = field(default=_no_order,
                                                          repr=False,
                                                          compare=False)
+    kept_to: Callable[[], Dict[str, int]] = field(default=dict, repr=False, compare=False)
 
     @cached_property
     def pictures(self) -> Tuple[Picture, Picture]:
@@ -263,6 +283,11 @@ class ReportData:
     def order(self) -> Optional[OrderReport]:
         """None where no order is held."""
         return self.ordered()
+
+    @cached_property
+    def budget_up_to(self) -> Dict[str, int]:
+        """By dim without a hint: up to how large the budget is kept; empty where all have hints, or there is no budget."""
+        return self.kept_to()
 
     @property
     def picture_before(self) -> Picture:
@@ -275,7 +300,7 @@ class ReportData:
     def to_dict(self) -> Dict[str, Any]:
         """The same as plain data, ready for JSON; without the pictures."""
         fields = (f.name for f in dataclasses.fields(self) if f.name not in _ASKED)
-        return {name: _plain(getattr(self, name)) for name in (*fields, 'order')}
+        return {name: _plain(getattr(self, name)) for name in (*fields, 'order', 'budget_up_to')}
 
 
 _UNITS = ('B', 'KiB', 'MiB', 'GiB')

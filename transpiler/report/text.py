@@ -232,6 +232,20 @@ def _counted(number: int, what: str) -> str:
     return f'{number} {what}' + ('' if number == 1 else 's')
 
 
+def size_lines(report: ReportData) -> List[str]:
+    """What is said where hints are missing: the sizes that figures are for, and what is known of others."""
+    if not report.assumed:
+        return []
+    given = ', '.join(f'{d} = {report.dims[d]}' for d in report.assumed)
+    lines = [f'No hint was given for some sizes; the figures assume {given}.']
+    if report.sizes:
+        lines += ['It was planned for a range of them:', *(f'  {each}' for each in report.sizes)]
+    if report.budget_up_to:
+        up_to = ', '.join(f'{dim} = {size}' for dim, size in report.budget_up_to.items())
+        lines.append(f'The budget is kept up to {up_to}, by the model, and no further.')
+    return lines
+
+
 def _footnotes(report: ReportData) -> List[str]:
     lines = []
     if report.left_alone:
@@ -239,9 +253,7 @@ def _footnotes(report: ReportData) -> List[str]:
         for reason in report.left_alone.values():
             counts[reason] = counts.get(reason, 0) + 1
         lines.append('Left alone: ' + ', '.join(f'{n} {reason}' for reason, n in counts.items()))
-    if report.assumed:
-        given = ', '.join(f'{d} = {report.dims[d]}' for d in report.assumed)
-        lines.append(f'No hint was given for some sizes; the figures assume {given}.')
+    lines += size_lines(report)
     if report.unknown_workspaces:
         lines.append(
             'Not known, and in no figure: what the kernels of these allocate for themselves: ' +

@@ -1,0 +1,50 @@
+"""What a plan takes more, priced from its graph, is what its passes have counted; and other sizes have other prices."""
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.programs import build, small_options
+from transpiler.backends.installed import live_programs
+from transpiler.flow import decide
+from transpiler.planning import Plan, PlanOptions
+from transpiler.planning.overhead import extra_seconds, overhead, saved_seconds
+from transpiler.request import Request
+
+COST = PlanOptions().cost
+
+
+def planned(name: str, **options: object) -> Plan:
+    case = build(name, small_options(name, **options))
+    backend = live_programs(case.main)
+    request = Request(list(case.fetch), batch_size=64, trip_count=8)
+    request = request.in_names(backend, case.main)
+    return decide(backend, case.main, request, PlanOptions(recompute='max')).plan
+
+
+@pytest.mark.parametrize('name, options', [('transformer', {
+    'dropout': 0.1
+}), ('bert', {}), ('gru_loop', {
+    'dropout': 0.1
+}), ('loop', {}), ('attention_loop', {})])
+def test_the_price_of_the_graph_is_what_the_passes_have_counted(name: str, options: dict) -> None:
+    plan = planned(name, **options)
+    counted = plan.extra_seconds + (plan.recomputed.seconds if plan.recomputed else 0.0)
+    dims = plan.after.dims
+    assert counted > 0
+    assert math.isclose(extra_seconds(plan, COST, dims), counted, rel_tol=1e-9)  # in another order
+    assert saved_seconds(plan, COST, dims) >= plan.saved_seconds * (1 - 1e-9)
+
+
+def test_more_rows_take_longer_and_nothing_is_taken_where_nothing_runs_again() -> None:
+    plan = planned('transformer', dropout=0.1)
+    more = {s: 64 * size for s, size in plan.after.dims.items()}
+    assert extra_seconds(plan, COST, more) > extra_seconds(plan, COST, plan.after.dims)
+    step = COST.region_seconds(plan.original, 0, more)
+    assert overhead(plan, COST, more) == extra_seconds(plan, COST, more) / step > 0
+    case = build('fc_chain', small_options('fc_chain', inference=True))
+    backend = live_programs(case.main)
+    request = Request(list(case.fetch)).in_names(backend, case.main)
+    nothing = decide(backend, case.main, request, PlanOptions()).plan
+    assert [overhead(nothing, COST, dims) for dims in nothing.sizes] == [0.0] * 4
