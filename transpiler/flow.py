@@ -206,6 +206,9 @@ def _proved(backend: Backend, imported: Imported, runtime: Runtime, dims: Mappin
             if grows is None:
                 raise
             return grows
+        if not decided.grows_elsewhere:
+            # Seldom is another plan made: what was tried takes more memory than the program, which is now copied several times.
+            work = Work()
         try:
             done = _in_segments_or_whole(backend, imported, runtime, dims, options, task, decided)
         except VerificationError as error:

@@ -9,6 +9,7 @@ from typing import List, Optional
 
 import numpy as np
 
+from transpiler.assignment.fits import Held
 from transpiler.assignment.ranges import sections
 from transpiler.assignment.sharing import Sharing, conflict_matrix
 from transpiler.assignment.sweep import Strategy
@@ -35,19 +36,19 @@ def fill_in_order(order: np.ndarray, ranges: np.ndarray, sharing: Optional[Shari
     fits = None if sharing is None else sharing.fits
     storages = np.empty(len(order), dtype=np.int64)
     blocked: List[np.ndarray] = []
-    tenants: List[List[int]] = []
+    held: List[Optional[Held]] = []
     for value in order.tolist():
         storage = len(blocked) - 1
         while storage >= 0 and (blocked[storage][value] or
-                                (fits and not fits.has_owner([*tenants[storage], value]))):
+                                (fits and fits.joined(held[storage], value) is None)):
             storage -= 1
         if storage < 0:
             storage = len(blocked)
             blocked.append(conflicts[value].copy())
-            tenants.append([value])
+            held.append(None)
         else:
             blocked[storage] |= conflicts[value]
-            tenants[storage].append(value)
+        held[storage] = fits.joined(held[storage], value) if fits else None
         storages[value] = storage
     return storages
 
