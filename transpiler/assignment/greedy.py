@@ -35,16 +35,14 @@ def fill_in_order(order: np.ndarray, ranges: np.ndarray, sharing: Optional[Shari
     conflicts = conflict_matrix(ranges, sharing)
     fits = None if sharing is None else sharing.fits
     storages = np.empty(len(order), dtype=np.int64)
-    blocked: List[np.ndarray] = []
+    blocked = np.empty_like(conflicts)  # by storage, the values that none of its tenants bears
     held: List[Optional[Held]] = []
     for value in order.tolist():
-        storage = len(blocked) - 1
-        while storage >= 0 and (blocked[storage][value] or
-                                (fits and fits.joined(held[storage], value) is None)):
-            storage -= 1
-        if storage < 0:
-            storage = len(blocked)
-            blocked.append(conflicts[value].copy())
+        free = np.flatnonzero(~blocked[:len(held), value])[::-1].tolist()
+        fitting = (s for s in free if fits is None or fits.joined(held[s], value) is not None)
+        storage = next(fitting, len(held))
+        if storage == len(held):
+            blocked[storage] = conflicts[value]
             held.append(None)
         else:
             blocked[storage] |= conflicts[value]

@@ -130,9 +130,10 @@ def _alone(tenants: List[Tenant], _: PassContext, __: Optional[EveryOrder]) -> L
 
 def _may_share(tenants: List[Tenant], every_order: Optional[EveryOrder]) -> MayShare:
     """While the shape of a dead tenant is read, only one of the same shape moves in."""
-    apart = set(_apart(tenants))
+    pairs = list(_apart(tenants))
     if every_order is None:
-        return np.array(sorted(apart), dtype=np.int64).reshape(-1, 2)
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    apart = set(pairs)
 
     def allowed(i: int, j: int) -> bool:
         i, j = min(i, j), max(i, j)
