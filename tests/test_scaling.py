@@ -129,8 +129,7 @@ def planning_calls(program: str, layers: int, runtime: str) -> int:
 def test_planning_a_deeper_program_takes_as_many_calls_for_each_op(program: str,
                                                                    layers: int) -> None:
     planning_calls(program, 2, 'collecting')  # imports, and compiles
-    few, some, many = (
-        planning_calls(program, layers * times, 'collecting') for times in (1, 2, 4))
+    few, some, many = (planning_calls(program, layers * times, 'collecting') for times in (1, 2, 4))
     assert math.log2(many / some) < LINEAR, (few, some, many)
     assert math.log(many / few, 4) < LINEAR, (few, some, many)
 
