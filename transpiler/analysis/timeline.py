@@ -120,7 +120,6 @@ class Timeline:
         self._allocations = None if len(graph.regions) > 1 or self._alternatives else Allocations(
             self.lifetimes.by_region[0].values(), len(self._order),
             [graph.ops[op].kind == RELEASE for op in self._order])
-        self._whatever: Dict[Hashable, Any] = {}
         self._measure(dims)
 
     def _measure(self, dims: Mapping[str, int]) -> None:
@@ -178,12 +177,6 @@ class Timeline:
         if what not in self._once:
             self._once[what] = work_out()
         return self._once[what]
-
-    def whatever_dims(self, what: Hashable, work_out: Callable[[], _T]) -> _T:
-        """The same for what does not depend on the dims: worked out once for all timelines that `at` makes of this one."""
-        if what not in self._whatever:
-            self._whatever[what] = work_out()
-        return self._whatever[what]
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -371,7 +364,7 @@ class Timeline:
         other.lifetimes = self.lifetimes.reordered(other._graph, region)
         other._left = {}
         other._arriving = {}
-        other._once, other._whatever = {}, {}
+        other._once = {}
         inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
         inner.update(rises or {})
         steps = other._steps(regions[region], 0, late=None)

@@ -56,7 +56,7 @@ def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
                      copies: Sequence[int]) -> List[int]:
     """`live` bytes, by point of `timeline`, with what comes on top; `copies` are by position of the main region, if there are any."""
     found = list(live)
-    for at, size in timeline.whatever_dims('workspaces', lambda: _workspaces(graph, timeline)):
+    for at, size in _workspaces(graph, timeline):
         found[at] += timeline.evaluate(size)
     outgrown = _outgrown(graph, timeline)
     if outgrown or copies:
@@ -75,7 +75,7 @@ def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
-    shared = timeline.whatever_dims('shared', graph.storage_members)
+    shared = graph.storage_members()
     held: Dict[int, int] = {}
     found: Dict[int, int] = {}
     for op in graph.walk() if shared else ():

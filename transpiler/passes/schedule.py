@@ -41,14 +41,11 @@ def best_order(problem: OrderProblem,
     """The order that needs least; the given one unless another is strictly better."""
     order = list(range(len(problem)))
     best = Choice(order, 'given', judge(problem, order))
-    least = _least_bytes(problem)
-    if best.peak <= least:
+    if best.peak <= _least_bytes(problem):
         return best
     judged = {tuple(order)}
     for name, heuristic in candidates.items():
         best = _better(problem, best, heuristic(problem), name, judge, judged)
-        if best.peak <= least:
-            return best
     return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)
 

@@ -17,6 +17,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
+from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import bytes_with_workspaces, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
@@ -214,7 +215,7 @@ def _by_position(graph: Graph, timeline: Timeline, needed: List[int]) -> List[in
     runs too."""
     if len(graph.regions) == 1:
         return needed
-    positions = timeline.lifetimes.positions
+    positions = Positions(graph)
     found = [0] * len(graph.regions[0].ops)
     for op, bytes_ in zip(timeline.order, needed):
         at = positions.seen_from(graph.ops[op], 0)[0]
