@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import cProfile
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict
 
@@ -10,6 +11,8 @@ import paddle
 import pytest
 from paddle.base.proto import framework_pb2
 
+from benchmarks.planning import TINY
+from benchmarks.programs import build
 from tests.harness import new_programs
 from tests.scenarios.common import data, fc, train
 from transpiler import memory_optimize
@@ -17,6 +20,8 @@ from transpiler.errors import TranspilerError
 
 # More than quadratic work would show from one doubling to the next.
 MOST = 2.3
+# As many calls for each op of a deeper program, and a few more for what is found by halving.
+LINEAR = 1.05
 
 
 def ops(n: int, x: Any) -> Any:
@@ -103,6 +108,30 @@ def test_work_does_not_grow_faster_than_the_square(name: str) -> None:
     ]
     assert math.log2(counted[2] / counted[1]) < MOST, counted
     assert counted[2] > counted[0]
+
+
+def planning_calls(program: str, layers: int, runtime: str) -> int:
+    """The same for a benchmark program of so many layers."""
+    case = build(program, replace(TINY, layers=layers))
+    counting = cProfile.Profile()
+    counting.enable()
+    try:
+        memory_optimize(case.main,
+                        fetch_list=list(case.fetch),
+                        batch_size=case.batch_size,
+                        runtime=runtime)
+    finally:
+        counting.disable()
+    return sum(entry.callcount for entry in counting.getstats())
+
+
+@pytest.mark.parametrize(('program', 'layers'), [('fc_chain', 32), ('transformer', 4)])
+def test_planning_a_deeper_program_takes_as_many_calls_for_each_op(program: str,
+                                                                   layers: int) -> None:
+    planning_calls(program, 2, 'collecting')  # imports, and compiles
+    few, some, many = (planning_calls(program, layers * times, 'collecting') for times in (1, 2, 4))
+    assert math.log2(many / some) < LINEAR, (few, some, many)
+    assert math.log(many / few, 4) < LINEAR, (few, some, many)
 
 
 def test_branches_one_inside_the_other_do_not_double_the_work() -> None:

@@ -106,8 +106,8 @@ def decide(backend: Backend,
     imported = backend.read(target, fetched, skipped)
     check_names(imported.declared, fetched, skipped)
     _, assumed = request.sizes(imported.graph, imported.inputs)
-    sizes = Sizes(*request.planned_sizes(imported.graph, imported.inputs))
-    dims = sizes.made[0]
+    sizes = request.planned_sizes(imported.graph, imported.inputs)
+    dims = sizes[0][0]
     count_whole_rows(imported.graph, dims)
     budget = arguments.byte_count('budget', request.budget)
     held = resting_bytes(imported.graph, dims) + _besides(imported.graph, request)
@@ -122,7 +122,7 @@ def decide(backend: Backend,
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program
     with _holding(held):
-        proved = _proved(backend, imported, runtime, sizes, options, task)
+        proved = _proved(backend, imported, runtime, Sizes(*sizes), options, task)
     dims = dict(proved.plan.sizes[0]) if proved.plan.sizes else dims
     said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
     served = request.runtime == 'predictor'  # which runs another operator instead
@@ -209,6 +209,9 @@ def _proved(backend: Backend, imported: Imported, runtime: Runtime, sizes: Sizes
             if grows is None:
                 raise
             return grows
+        if not decided.grows_elsewhere:
+            # Seldom is another plan made: what was tried takes more memory than the program, which is now copied several times.
+            sizes = replace(sizes)
         try:
             dims = decided.sizes[0] if decided.sizes else sizes.made[0]
             done = _in_segments_or_whole(backend, imported, runtime, dims, options, task, decided)

@@ -109,3 +109,19 @@ def test_two_that_do_not_fit_each_other_may_both_live_in_a_third() -> None:
     assert len(found.storage_sizes) == 1
     without = assign(ranges[1:], numbers[1:], fits=Fits.of_sizes(sizes[1:], ranges[1:, 0]))
     assert len(without.storage_sizes) == 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(symbolic_problems(8), st.booleans())
+def test_a_storage_takes_those_that_leave_it_an_owner(values, grows):
+    """One after the other, with what is known of those before, as if all of them were looked at."""
+    ranges, sizes, _ = arrays(values)
+    first = None if grows else ranges[:, 0]
+    fits = Fits.of_sizes(sizes, first)
+    held, members = None, []
+    for value in range(len(values)):
+        joined = fits.joined(held, value)
+        assert (joined is not None) == has_owner(sizes, [*members, value], first)
+        if joined is not None:
+            held, members = joined, [*members, value]
+    assert members[0] == 0

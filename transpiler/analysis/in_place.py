@@ -7,6 +7,8 @@ from typing import Callable, FrozenSet, Iterator, Optional, Set, Tuple
 from transpiler.analysis.memory_profile import Pair
 from transpiler.ir import FORGET, HANDS_ON, RELEASE, Graph, Op, Size, ValueKind
 
+_BY_NAME = frozenset({*HANDS_ON, RELEASE, FORGET})
+
 
 class InPlace:
     """Pairs of storages that ops may work in place on.
@@ -28,16 +30,18 @@ class InPlace:
     def pairs(self, op: Op) -> Iterator[Pair]:
         """(storage of an operand, storage of a result) that share one buffer at `op`, if the operand is used for the last
         time there and the result for the first."""
-        storage = lambda v: self._graph.values[v].storage
+        values = self._graph.values
         if hands_on(op):
-            yield from ((storage(a), storage(b)) for a, b in zip(op.operands, op.results))
+            yield from (
+                (values[a].storage, values[b].storage) for a, b in zip(op.operands, op.results))
         elif op.facts.in_place and (self._sharing is None or op.region in self._sharing):
             for i, j in op.facts.in_place:
                 source, target = op.operands[i], op.results[j]
                 if source < 0 or target < 0 or op.operands.count(source) > 1:
                     continue
-                if self._may_share(storage(source), storage(target)):
-                    yield storage(source), storage(target)
+                pair = values[source].storage, values[target].storage
+                if self._may_share(*pair):
+                    yield pair
 
     def _may_share(self, source: int, target: int) -> bool:
         size = self._size_of(source)
@@ -62,8 +66,8 @@ def _handed_on_by_name(graph: Graph) -> Tuple[FrozenSet[int], FrozenSet[int]]:
     given: Set[int] = set()
     taken: Set[int] = set()
     for op in graph.walk():
-        if hands_on(op):
-            given.update(graph.values[v].storage for v in op.reads())
-        if hands_on(op) or op.kind in (RELEASE, FORGET):
+        if op.kind in _BY_NAME or op.facts.aliases:
+            if hands_on(op):
+                given.update(graph.values[v].storage for v in op.reads())
             taken.update(graph.values[v].storage for v in op.writes())
     return frozenset(given), frozenset(taken)

@@ -145,7 +145,7 @@ class Lifetimes:
         if self.runtime.by_data and op.regions:
             arguments = (pair for r in op.regions for pair in self._graph.regions[r].arguments)
             return (*(outer for outer, inner in arguments), *op.writes())
-        data = op.writes() + op.data_reads()
+        data = op.touches()
         if self.runtime.by_data or not op.facts.shape_only:
             return data
         # What a gradient block names is kept for it, even where it needs the shape alone.

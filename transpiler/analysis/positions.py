@@ -73,24 +73,27 @@ class Span:
 def spans(graph: Graph) -> Dict[int, Span]:
     """The span of every value that an op names."""
     positions = Positions(graph)
+    of, values = positions.of, graph.values
     found: Dict[int, Span] = {}
     for op in graph.walk():
-        reads, writes, data = op.reads(), op.writes(), op.data_reads()
+        reads, writes, data, inside = op.reads(), op.writes(), op.data_reads(), op.region
+        here = of[op.id]
         for value in dict.fromkeys(reads + writes):
-            home = graph.values[value].region
-            at, kept = ((positions.of[op.id],
-                         False) if home == op.region else positions.seen_from(op, home))
+            home = values[value].region
+            at, kept = (here, False) if home == inside else positions.seen_from(op, home)
             if at < 0:
                 continue
             span = found.get(value)
             if span is None:
-                plain_write = (op.region == home and value not in reads and not op.regions and
+                plain_write = (inside == home and value not in reads and not op.regions and
                                op.kind != FORGET)
                 found[value] = Span(at, at, at, kept, defined=plain_write)
                 continue
-            span.first = min(span.first, at)
-            span.shape_last = max(span.shape_last, at)
-            if kept or value in data or value in writes:
-                span.last = max(span.last, at)
+            if at < span.first:
+                span.first = at
+            if at > span.shape_last:
+                span.shape_last = at
+            if at > span.last and (kept or value in data or value in writes):
+                span.last = at
             span.kept = span.kept or kept
     return found

@@ -55,11 +55,11 @@ def outside(graph: Graph, segments: Segments) -> FrozenSet[int]:
     position = {op: at for at, op in enumerate(graph.regions[0].ops)}
     for op in graph.walk():
         segment = segment_at.get(position[op.id], -1) if op.region == 0 else -1
-        written_first = set(op.writes()).difference(op.reads())
-        for value in (*op.reads(), *op.writes()):
+        reads = op.reads()
+        for value in (*reads, *op.writes()):
             storage = graph.values[value].storage
             if storage not in home:
-                home[storage] = segment if value in written_first else -1
+                home[storage] = -1 if value in reads else segment
             if home[storage] != segment or segment < 0:
                 found.add(storage)
     for value in graph.values:

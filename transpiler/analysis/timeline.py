@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union)
 
+from transpiler.analysis.allocations import Allocations
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -114,6 +115,11 @@ class Timeline:
                                           self.lifetimes.positions) if runtime.collects else None
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._arriving: Dict[int, Dict[int, _Arrival]] = {}  # by region
+        self._order: Sequence[int] = tuple(graph.regions[0].ops)  # of `points`
+        # Of the main region, where nothing runs inside its ops, and nothing excludes anything.
+        self._allocations = None if len(graph.regions) > 1 or self._alternatives else Allocations(
+            self.lifetimes.by_region[0].values(), len(self._order),
+            [graph.ops[op].kind == RELEASE for op in self._order])
         self._measure(dims)
 
     def _measure(self, dims: Mapping[str, int]) -> None:
@@ -125,14 +131,43 @@ class Timeline:
         self._collected: Dict[int, int] = {}
         self._evaluated: Dict[Size, int] = {}
         self._once: Dict[Hashable, Any] = {}
-        self.points: List[Point] = []
         self._bases: Dict[int, int] = {}  # bytes that a region finds
         self._peaks: Dict[int, int] = {}  # and the most there is while it runs
-        self._run(self._graph.regions[0], 0, self.points)
-        self.peak = max(self.points, key=lambda p: p.bytes, default=Point(-1, 0))
+        self.live = self._live_bytes()
+        most = max(self.live, default=0)
+        self.peak = Point(self._order[self.live.index(most)], most) if self.live else Point(-1, 0)
+
+    def _live_bytes(self, late: Optional[_Late] = None) -> List[int]:
+        """Bytes while each op runs, in the order of `points`."""
+        if self._allocations is None:
+            points: List[Point] = []
+            self._run(self._graph.regions[0], 0, points, late)
+            self._order = [point.op for point in points]
+            return [point.bytes for point in points]
+        lag, released = (late.ops(self._graph.regions[0]), late.released) if late else (0,
+                                                                                        frozenset())
+        live = self._allocations.live(self.evaluate, lag, released)
+        if late is None:
+            self._bases[0], self._peaks[0] = 0, max(live, default=0)
+        return live
+
+    @property
+    def order(self) -> Sequence[int]:
+        """The ops of `points`."""
+        return self._order
+
+    @property
+    def points(self) -> List[Point]:
+        """Each op with the bytes that exist while it runs, in program order."""
+        return self.once('points', lambda: self._points(self.live))
+
+    def _points(self, live: Sequence[int]) -> List[Point]:
+        return list(map(Point, self._order, live))
 
     def at(self, dims: Mapping[str, int]) -> Timeline:
         """The same for other values of the symbolic dims."""
+        if dims == self._dims:
+            return self
         other = copy.copy(self)
         other._measure(dims)
         return other
@@ -155,8 +190,8 @@ class Timeline:
     @property
     def lagging_peak_bytes(self) -> int:
         """The peak of `lagging_points`."""
-        return self.once('lagging peak', lambda: max(
-            (point.bytes for point in self.lagging_points()), default=0))
+        return self.once('lagging peak',
+                         lambda: max(self._live_bytes(_Late(self.ops_late)), default=0))
 
     def lagging_points(self) -> List[Point]:
         """As `points`, if each storage is freed late.
@@ -164,9 +199,7 @@ class Timeline:
         Paddle's collector frees in a thread of its own: the next ops may allocate before that. A storage whose next
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        points: List[Point] = []
-        self._run(self._graph.regions[0], 0, points, _Late(self.ops_late))
-        return points
+        return self._points(self._live_bytes(_Late(self.ops_late)))
 
     def uncollected_points(self,
                            released: FrozenSet[int] = frozenset(),
@@ -177,11 +210,13 @@ class Timeline:
 
         The collector's thread sleeps: where a step takes no longer than that, it does not come in time for any of it.
         """
-        points: List[Point] = []
-        late = _Late(self._never_in_main_and_late, released, self._asleep) if lags else _Late(
-            _never_in_main, released)
-        self._run(self._graph.regions[0], 0, points, late)
-        return points
+        return self._points(self.uncollected(released, lags))
+
+    def uncollected(self, released: FrozenSet[int], lags: bool) -> List[int]:
+        """The bytes of `uncollected_points`."""
+        if not lags or self._allocations is not None:  # nothing is left to a collector inside
+            return self._live_bytes(_Late(_never_in_main, released))
+        return self._live_bytes(_Late(self._never_in_main_and_late, released, self._asleep))
 
     def ops_late(self, region: Region) -> int:
         """How many ops of `region` the collector may be behind. In a loop or branch the ops are short, and follow each other
@@ -194,6 +229,8 @@ class Timeline:
     @property
     def left_inside(self) -> int:
         """Bytes that loops and branches of a run may leave to a late collector, and that are there when the next one begins."""
+        if self._allocations is not None:
+            return 0
         main, left = self._graph.regions[0], Fullest()
         late = _Late(self._never_in_main_and_late, asleep=self._asleep)
         for at, place, amount in self._left_to_collector(main, late):

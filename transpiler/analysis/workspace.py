@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.analysis.timeline import Point, Timeline
 from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
@@ -14,33 +14,37 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
     return op.workspace.evaluate(dims) if op.workspace else 0
 
 
-def points_with_workspaces(graph: Graph, timeline: Timeline) -> Iterator[Point]:
+def points_with_workspaces(graph: Graph, timeline: Timeline) -> List[Point]:
     """The points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
-    return _with_workspaces(graph, timeline, timeline.points, _layout_copies(graph, timeline))
+    return list(map(Point, timeline.order, bytes_with_workspaces(graph, timeline)))
+
+
+def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
+    """The bytes of `points_with_workspaces`."""
+    return _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
 
 
 def uncollected_with_workspaces(graph: Graph,
                                 timeline: Timeline,
                                 released: FrozenSet[int],
-                                lags: bool = False) -> Iterator[Point]:
-    """The same of `timeline.uncollected_points(released, lags)`, with the copies that the ops make which hand on buffers where
+                                lags: bool = False) -> List[int]:
+    """The same of `timeline.uncollected(released, lags)`, with the copies that the ops make which hand on buffers where
     the program is to release them by itself."""
     copies = _layout_copies(graph, timeline, handing_on=bool(released))
-    return _with_workspaces(graph, timeline, timeline.uncollected_points(released, lags), copies)
+    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), copies)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
     """The most bytes of `points_with_workspaces`."""
-    return timeline.once(
-        'peak with workspaces', lambda: max(
-            (point.bytes for point in points_with_workspaces(graph, timeline)), default=0))
+    return timeline.once('peak with workspaces',
+                         lambda: max(bytes_with_workspaces(graph, timeline), default=0))
 
 
 def peak_if_renamed(graph: Graph, timeline: Timeline) -> int:
     """The same if what kernels with layouts of their own exchange with others is in the right layout as it is: the runtime makes
     no copy, but gives the buffer another name, which the first run keeps to its end."""
-    points = _with_workspaces(graph, timeline, timeline.points, _kept_renamed(graph, timeline))
-    return max((point.bytes for point in points), default=0)
+    renamed = _kept_renamed(graph, timeline)
+    return max(_with_workspaces(graph, timeline, timeline.live, renamed), default=0)
 
 
 def unknown_workspaces(graph: Graph) -> List[str]:
@@ -48,20 +52,30 @@ def unknown_workspaces(graph: Graph) -> List[str]:
     return sorted({op.kind for op in graph.walk() if op.workspace is None})
 
 
-def _with_workspaces(graph: Graph, timeline: Timeline, points: Iterable[Point],
-                     copies: List[int]) -> Iterator[Point]:
-    at = timeline.lifetimes.positions.seen_from
+def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
+                     copies: Sequence[int]) -> List[int]:
+    """`live` bytes, by point of `timeline`, with what comes on top; `copies` are by position of the main region, if there are any."""
+    found = list(live)
+    for at, size in _workspaces(graph, timeline):
+        found[at] += timeline.evaluate(size)
     outgrown = _outgrown(graph, timeline)
-    for op, live in ((graph.ops[point.op], point.bytes) for point in points):
-        more = copies[at(op, 0)[0]] if copies else 0
-        more += outgrown.get(op.id, 0)
-        yield Point(op.id, live + more + workspace_bytes(op, timeline.dims))
+    if outgrown or copies:
+        position = timeline.lifetimes.positions.seen_from
+        for at, op in enumerate(map(graph.ops.__getitem__, timeline.order)):
+            found[at] += outgrown.get(op.id, 0) + (copies[position(op, 0)[0]] if copies else 0)
+    return found
+
+
+def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
+    """Which points have a workspace, and of what size."""
+    own = ((at, graph.ops[op].workspace) for at, op in enumerate(timeline.order))
+    return [(at, size) for at, size in own if size]
 
 
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
-    shared = {storage for storage, members in graph.storage_members().items() if len(members) > 1}
+    shared = graph.storage_members()
     held: Dict[int, int] = {}
     found: Dict[int, int] = {}
     for op in graph.walk() if shared else ():

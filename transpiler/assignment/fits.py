@@ -7,9 +7,16 @@ that should not reallocate: there the first tenant owns, and no later one may be
 """
 from __future__ import annotations
 
-from typing import Iterable, List, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
 import numpy as np
+
+
+class Held(NamedTuple):
+    """Of the values in a storage: the kinds that there are, as bits, and the one that is defined first."""
+
+    kinds: int
+    earliest: int
 
 
 class Fits:
@@ -46,15 +53,19 @@ class Fits:
         """The same over the values `kept`, renumbered."""
         return Fits(self.kind[kept], self.holds, None if self.first is None else self.first[kept])
 
-    def has_owner(self, values: Iterable[int]) -> bool:
-        """Whether one of `values` (at least one, no two of them alive together) can own a storage for all of them."""
-        values = list(values)
-        kinds = {self._kind[value] for value in values}
-        needed = sum(1 << kind for kind in kinds)
+    def joined(self, held: Optional[Held], value: int) -> Optional[Held]:
+        """A storage of `held`, None if it is empty, with `value` in it too; None if none of them could own it. No two of them are
+        alive together."""
+        kind = self._kind[value]
+        if held is None:
+            return Held(1 << kind, value)
+        kinds, earliest = held.kinds | 1 << kind, held.earliest
         if self._first is None:
-            return any(not needed & ~self._holds[kind] for kind in kinds)
-        owner = min(values, key=self._first.__getitem__)
-        return not needed & ~self._holds[self._kind[owner]]
+            owned = any(not kinds & ~holds for k, holds in enumerate(self._holds) if kinds >> k & 1)
+            return Held(kinds, earliest) if owned else None
+        if self._first[value] < self._first[earliest]:
+            earliest = value
+        return None if kinds & ~self._holds[self._kind[earliest]] else Held(kinds, earliest)
 
     def owns(self) -> np.ndarray:
         """bool (n, n): [i, j] if i can own a storage in which j lives; reflexive and transitive."""

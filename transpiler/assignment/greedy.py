@@ -9,6 +9,7 @@ from typing import List, Optional
 
 import numpy as np
 
+from transpiler.assignment.fits import Held
 from transpiler.assignment.ranges import sections
 from transpiler.assignment.sharing import Sharing, conflict_matrix
 from transpiler.assignment.sweep import Strategy
@@ -34,20 +35,18 @@ def fill_in_order(order: np.ndarray, ranges: np.ndarray, sharing: Optional[Shari
     conflicts = conflict_matrix(ranges, sharing)
     fits = None if sharing is None else sharing.fits
     storages = np.empty(len(order), dtype=np.int64)
-    blocked: List[np.ndarray] = []
-    tenants: List[List[int]] = []
+    blocked = np.empty_like(conflicts)  # by storage, the values that none of its tenants bears
+    held: List[Optional[Held]] = []
     for value in order.tolist():
-        storage = len(blocked) - 1
-        while storage >= 0 and (blocked[storage][value] or
-                                (fits and not fits.has_owner([*tenants[storage], value]))):
-            storage -= 1
-        if storage < 0:
-            storage = len(blocked)
-            blocked.append(conflicts[value].copy())
-            tenants.append([value])
+        free = np.flatnonzero(~blocked[:len(held), value])[::-1].tolist()
+        fitting = (s for s in free if fits is None or fits.joined(held[s], value) is not None)
+        storage = next(fitting, len(held))
+        if storage == len(held):
+            blocked[storage] = conflicts[value]
+            held.append(None)
         else:
             blocked[storage] |= conflicts[value]
-            tenants[storage].append(value)
+        held[storage] = fits.joined(held[storage], value) if fits else None
         storages[value] = storage
     return storages
 

@@ -10,7 +10,7 @@ from typing import Callable, List, Optional, Sequence, Set, Union
 
 import numpy as np
 
-from transpiler.assignment.fits import Fits
+from transpiler.assignment.fits import Fits, Held
 
 MayShare = Union[None, np.ndarray, Callable[[int, int], bool]]
 
@@ -96,17 +96,21 @@ class Sharing:
         fits = None if self.fits is None else self.fits.restricted(kept)
         return Sharing(len(kept_list), self.alone[kept], forbidden, rule, fits)
 
-    def accepts(self, value: int, tenants: Sequence[int]) -> bool:
-        """Whether `value` may join a storage that holds `tenants` (life ranges not looked at)."""
+    def accepts(self, value: int, tenants: Sequence[int], held: Optional[Held]) -> bool:
+        """Whether `value` may join a storage that holds `tenants` (life ranges not looked at); `held` is what `joined` made of them."""
         if not tenants:
             return True
         if self.alone[value] or self.alone[tenants[0]]:
             return False
+        if self.fits is not None and self.fits.joined(held, value) is None:
+            return False
         if self._forbidden is not None and not self._forbidden[value].isdisjoint(tenants):
             return False
-        if self._rule is not None and not all(self._rule(value, tenant) for tenant in tenants):
-            return False
-        return self.fits is None or self.fits.has_owner([*tenants, value])
+        return self._rule is None or all(self._rule(value, tenant) for tenant in tenants)
+
+    def joined(self, held: Optional[Held], value: int) -> Optional[Held]:
+        """What a storage of `held`, None if it is empty, holds once `value` is in it too."""
+        return None if self.fits is None else self.fits.joined(held, value)
 
     def conflicts(self) -> np.ndarray:
         """bool (n, n): True where a pair of different values may not share. O(n^2), once.

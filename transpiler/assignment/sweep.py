@@ -12,6 +12,7 @@ from typing import Callable, Iterator, List, Optional, Tuple
 import numpy as np
 
 from transpiler.assignment.bounds import sharing_profile
+from transpiler.assignment.fits import Held
 from transpiler.assignment.ranges import reversed_time
 from transpiler.assignment.sharing import Sharing
 
@@ -57,6 +58,7 @@ def _sweep(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], pr
     storages = np.empty(len(sizes), dtype=np.int64)
     capacity = list(prepared)
     tenants: List[List[int]] = [[] for _ in prepared]
+    held: List[Optional[Held]] = [None] * len(prepared)
     free = sorted((size, storage) for storage, size in enumerate(capacity))
     busy: List[Tuple[int, int]] = []
     first, last, bytes_of = ranges[:, 0].tolist(), ranges[:, 1].tolist(), sizes.tolist()
@@ -65,16 +67,19 @@ def _sweep(ranges: np.ndarray, sizes: np.ndarray, sharing: Optional[Sharing], pr
             storage = heapq.heappop(busy)[1]
             insort(free, (capacity[storage], storage))
         for at in prefer(free, bytes_of[value]):
-            if sharing is None or sharing.accepts(value, tenants[free[at][1]]):
-                storage = free.pop(at)[1]
+            storage = free[at][1]
+            if sharing is None or sharing.accepts(value, tenants[storage], held[storage]):
+                free.pop(at)
                 capacity[storage] = max(capacity[storage], bytes_of[value])
                 break
         else:
             storage = len(capacity)
             capacity.append(bytes_of[value])
             tenants.append([])
+            held.append(None)
         if sharing is not None:
             tenants[storage].append(value)
+            held[storage] = sharing.joined(held[storage], value)
         storages[value] = storage
         heapq.heappush(busy, (last[value], storage))
     return storages
@@ -119,6 +124,7 @@ def interval_colouring(ranges: np.ndarray, sizes: np.ndarray,
     """
     storages = np.empty(len(sizes), dtype=np.int64)
     tenants: List[List[int]] = []
+    held: List[Optional[Held]] = []
     free: List[int] = []
     busy: List[Tuple[int, int]] = []
     first, last = ranges[:, 0].tolist(), ranges[:, 1].tolist()
@@ -126,13 +132,16 @@ def interval_colouring(ranges: np.ndarray, sizes: np.ndarray,
         while busy and busy[0][0] < first[value]:
             free.append(heapq.heappop(busy)[1])
         for at in range(len(free) - 1, -1, -1):
-            if sharing is None or sharing.accepts(value, tenants[free[at]]):
-                storage = free.pop(at)
+            storage = free[at]
+            if sharing is None or sharing.accepts(value, tenants[storage], held[storage]):
+                free.pop(at)
                 break
         else:
             storage = len(tenants)
             tenants.append([])
+            held.append(None)
         tenants[storage].append(value)
+        held[storage] = sharing.joined(held[storage], value) if sharing else None
         storages[value] = storage
         heapq.heappush(busy, (last[value], storage))
     return storages

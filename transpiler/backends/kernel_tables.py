@@ -49,6 +49,12 @@ def parse(text: str) -> Mapping[str, Cases]:
     return MappingProxyType(found)
 
 
+def attributes_asked(cases: Cases) -> Tuple[str, ...]:
+    """Names of the attributes that the conditions of `cases` ask for."""
+    words = (word for case in cases for condition in case.when for word in condition.split())
+    return tuple(word[1:] for word in words if word.startswith('@'))
+
+
 def case_of(kernel: Kernel, cases: Cases) -> Optional[Case]:
     """The first of `cases` whose conditions hold for `kernel`."""
     return next((case for case in cases if all(holds(c, kernel) for c in case.when)), None)

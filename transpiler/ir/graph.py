@@ -114,30 +114,47 @@ class Op:
 
     def reads(self) -> Tuple[int, ...]:
         """Ids of the values it names as inputs, each once."""
-        return self._found().reads
+        found = self._accesses
+        if found is None or found.operands is not self.operands or found.results is not self.results:
+            found = self._work_out()
+        return found.reads
 
     def writes(self) -> Tuple[int, ...]:
         """Ids of the values it changes, each once."""
-        return self._found().writes
+        found = self._accesses
+        if found is None or found.operands is not self.operands or found.results is not self.results:
+            found = self._work_out()
+        return found.writes
 
     def shape_reads(self) -> Tuple[int, ...]:
         """Ids of the values of which it reads the shape and never the data."""
-        return self._found().shape_reads
+        found = self._accesses
+        if found is None or found.operands is not self.operands or found.results is not self.results:
+            found = self._work_out()
+        return found.shape_reads
 
     def data_reads(self) -> Tuple[int, ...]:
         """Ids of the values whose data it reads, each once."""
-        return self._found().data_reads
-
-    def _found(self) -> _Accesses:
-        """What it touches; asked for so often that it is worked out once."""
         found = self._accesses
         if found is None or found.operands is not self.operands or found.results is not self.results:
-            found = self._accesses = _accesses(self)
+            found = self._work_out()
+        return found.data_reads
+
+    def touches(self) -> Tuple[int, ...]:
+        """Ids of the values that it changes, and of those whose data it reads."""
+        found = self._accesses
+        if found is None or found.operands is not self.operands or found.results is not self.results:
+            found = self._work_out()
+        return found.touches
+
+    def _work_out(self) -> _Accesses:
+        """What it touches. That is asked for so often that it is kept, and looked up without another call."""
+        self._accesses = found = _accesses(self)
         return found
 
 
 class _Accesses(NamedTuple):
-    """`reads`, `writes`, `data_reads` and `shape_reads` of an op with these operands and results."""
+    """`reads`, `writes`, `data_reads`, `shape_reads` and `touches` of an op with these operands and results."""
 
     operands: Tuple[int, ...]
     results: Tuple[int, ...]
@@ -145,6 +162,7 @@ class _Accesses(NamedTuple):
     writes: Tuple[int, ...]
     data_reads: Tuple[int, ...]
     shape_reads: Tuple[int, ...]
+    touches: Tuple[int, ...]
 
 
 def _accesses(op: Op) -> _Accesses:
@@ -152,10 +170,10 @@ def _accesses(op: Op) -> _Accesses:
     reads = _each_once(operands)
     writes = () if op.kind == UNCOPIED else _each_once(results)
     if not shape_only:
-        return _Accesses(operands, results, reads, writes, reads, ())
+        return _Accesses(operands, results, reads, writes, reads, (), writes + reads)
     data = _each_once(v for i, v in enumerate(operands) if i not in shape_only)
     return _Accesses(operands, results, reads, writes, data,
-                     tuple([v for v in reads if v not in data]))
+                     tuple([v for v in reads if v not in data]), writes + data)
 
 
 def _each_once(values: Iterable[int]) -> Tuple[int, ...]:
@@ -249,10 +267,13 @@ class Graph:
         return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.regions]))
 
     def region_ops(self, region: int) -> Iterator[Op]:
-        return (self.ops[i] for i in self.regions[region].ops)
+        return map(self.ops.__getitem__, self.regions[region].ops)
 
     def walk(self, region: int = 0) -> Iterator[Op]:
         """All ops in program order, each before the ops of its regions."""
+        return self.region_ops(region) if len(self.regions) == 1 else self._walk(region)
+
+    def _walk(self, region: int) -> Iterator[Op]:
         ops, regions = self.ops, self.regions
         pending = [iter(regions[region].ops)
                   ]  # as deep as regions are nested, which is deeper than calls may be

@@ -59,6 +59,11 @@ class PassContext:
             self.known[name] = make()
         return self.known[name]
 
+    def timeline(self, graph: Graph) -> Timeline:
+        """The timeline of the graph that the pass was given."""
+        given = graph if self.given is None else self.given
+        return self.once('timeline', lambda: Timeline(given, self.runtime, self.dims))
+
     def collecting(self, graph: Graph) -> Timeline:
         """The timeline of the graph that the pass was given, if the runtime freed all that is dead."""
         # Not of the copy that the pass changes: what a timeline finds out later would be of the changed one.

@@ -6,6 +6,7 @@ Needs: nothing; in-place coalescing before it gives it longer chains. Keeps: the
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from functools import partial
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
@@ -129,20 +130,30 @@ def _alone(tenants: List[Tenant], _: PassContext, __: Optional[EveryOrder]) -> L
 
 def _may_share(tenants: List[Tenant], every_order: Optional[EveryOrder]) -> MayShare:
     """While the shape of a dead tenant is read, only one of the same shape moves in."""
-    pinned = [i for i, tenant in enumerate(tenants) if tenant.shape_last > tenant.last]
-    apart = {(i, j)
-             for i in pinned
-             for j, other in enumerate(tenants)
-             if tenants[i].last < other.first and
-             shape_forbids(tenants[i].shape, tenants[i].shape_last, other.shape, other.first)}
+    pairs = list(_apart(tenants))
     if every_order is None:
-        return np.array(sorted(apart), dtype=np.int64).reshape(-1, 2)
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    apart = set(pairs)
 
     def allowed(i: int, j: int) -> bool:
         i, j = min(i, j), max(i, j)
         return (i, j) not in apart and every_order.precedes(tenants[i].values, tenants[j].values)
 
     return allowed
+
+
+def _apart(tenants: List[Tenant]) -> Iterator[Tuple[int, int]]:
+    """Each whose shape is read when it is dead, and those that begin before that is through and may not take its place."""
+    by_first = sorted(range(len(tenants)), key=lambda i: tenants[i].first)
+    firsts = [tenants[i].first for i in by_first]
+    for i, tenant in enumerate(tenants):
+        if tenant.shape_last > tenant.last:
+            begin = bisect.bisect_right(firsts, tenant.last)
+            end = bisect.bisect_right(firsts, tenant.shape_last)
+            for other in by_first[begin:end]:
+                facts = tenants[other]
+                if shape_forbids(tenant.shape, tenant.shape_last, facts.shape, facts.first):
+                    yield i, other
 
 
 def _by_dtype(tenants: List[Tenant]) -> Iterable[List[Tenant]]:

@@ -15,7 +15,6 @@ from typing import Dict, FrozenSet, Iterable, List, Tuple
 
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.positions import Span
-from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, OpFacts, ValueKind
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
@@ -39,7 +38,7 @@ def let_go_of_unread(graph: Graph, context: PassContext) -> Graph:
     Needs: releases. Keeps: the order of ops. Changes: adds SHARE and RELEASE ops to the main region.
     """
     if any(op.facts.unread_alone for op in graph.region_ops(_MAIN)):
-        release_unread(graph, Timeline(graph, context.runtime, context.dims))
+        release_unread(graph, context.timeline(graph))
     return graph
 
 

@@ -5,7 +5,7 @@ is less than it can be, where no copies in other layouts are made, or the same b
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
@@ -33,24 +33,26 @@ class Elsewhere:
                  original: Graph,
                  runtime: Runtime,
                  dims: Mapping[str, int],
-                 also: Sequence[Mapping[str, int]] = ()) -> None:
-        self._original, self._dims = original, dims
+                 also: Sequence[Mapping[str, int]] = (),
+                 before: Optional[Timeline] = None) -> None:
+        """`before` is the timeline of `original` on `runtime`, if somebody has made it."""
+        self._original, self._dims, self._timeline = original, dims, before
         # One that retains frees what it can in its first run, while it finds out in what order it will run.
         self._runtimes = tuple({runtime, runtime.freeing()})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
         self._peaks: Dict[Tuple[int, int], List[int]] = {}
 
-    def grows(self, graph: Graph) -> bool:
-        """Whether `graph` needs more than the original anywhere."""
+    def grows(self, graph: Graph, after: Optional[Timeline] = None) -> bool:
+        """Whether `graph` needs more than the original anywhere; `after` is its timeline, if somebody has made it."""
         if graph is self._original:
             return False
         if id(graph) not in self._found:
             self._found[id(graph)] = graph, any(
-                self._grows(graph, j) for j in range(len(self._runtimes)))
+                self._grows(graph, after, j) for j in range(len(self._runtimes)))
         return self._found[id(graph)][1]
 
-    def _grows(self, graph: Graph, j: int) -> bool:
+    def _grows(self, graph: Graph, timeline: Optional[Timeline], j: int) -> bool:
         """Whether it does on one of the runtimes."""
         most: Dict[_Sizes, int] = {}  # with all branches taken
         for i, change in enumerate(self._changes):
@@ -59,7 +61,7 @@ class Elsewhere:
             if change.runs_less:  # it needs no more than with all to run
                 left = [k for k, each in enumerate(sizes) if most[_key(each)] > before[k]]
                 sizes, limits = [sizes[k] for k in left], [before[k] for k in left]
-            after = _peaks(change, graph, self._runtimes[j], self._dims, sizes) if sizes else ()
+            after = self._of(change, graph, timeline, j, sizes) if sizes else ()
             for size, now, then in zip(sizes, after, limits):
                 if now > then:
                     return True
@@ -69,9 +71,17 @@ class Elsewhere:
     def _before(self, i: int, j: int) -> List[int]:
         if (i, j) not in self._peaks:
             change = self._changes[i]
-            found = _peaks(change, self._original, self._runtimes[j], self._dims, change.sizes)
+            found = self._of(change, self._original, self._timeline, j, change.sizes)
             self._peaks[i, j] = list(found)
         return self._peaks[i, j]
+
+    def _of(self, change: _Change, graph: Graph, known: Optional[Timeline], j: int,
+            sizes: List[Mapping[str, int]]) -> Iterator[int]:
+        """The peaks at `sizes` if `graph` is changed so; `known` is its timeline as it is, on some runtime."""
+        changed, runtime = change.made(graph), self._runtimes[j]
+        if known is None or changed is not graph or known.lifetimes.runtime != runtime:
+            known = Timeline(changed, runtime, self._dims)
+        return (change.peak(changed, known.at(each)) for each in sizes)
 
 
 def _changes(original: Graph, dims: Mapping[str, int],
@@ -91,10 +101,3 @@ def _changes(original: Graph, dims: Mapping[str, int],
 
 def _key(dims: Mapping[str, int]) -> _Sizes:
     return tuple(sorted(dims.items()))
-
-
-def _peaks(change: _Change, graph: Graph, runtime: Runtime, dims: Mapping[str, int],
-           sizes: List[Mapping[str, int]]) -> Iterator[int]:
-    changed = change.made(graph)
-    timeline = Timeline(changed, runtime, dims)
-    return (change.peak(changed, timeline.at(each)) for each in sizes)

@@ -74,8 +74,8 @@ class Runner:
 
     def grows_elsewhere(self, plan: Plan) -> bool:
         """Whether `plan` needs more than no plan where it was not made for."""
-        runtime, dims = self.context.runtime, self.context.dims
-        return self._work.grows_elsewhere(plan.graph, self._start.graph, runtime, dims)
+        start = self._start
+        return self._work.grows_elsewhere(plan.graph, plan.after, start.graph, start.before)
 
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
         """The plan after the passes of `sequence`, on top of `start`."""

@@ -69,12 +69,14 @@ class Work:
         alike.append((graph, after or Timeline(graph, runtime, dims)))
         return alike[-1]
 
-    def grows_elsewhere(self, graph: Graph, original: Graph, runtime: Runtime,
-                        dims: Mapping[str, int]) -> bool:
-        """Whether `graph` may not stand for `original`, as it needs more where it was not made for."""
+    def grows_elsewhere(self, graph: Graph, after: Timeline, original: Graph,
+                        before: Timeline) -> bool:
+        """Whether `graph` may not stand for `original`, as it needs more where it was not made for; with the timelines of both."""
         if id(original) not in self._elsewhere:
-            self._elsewhere[id(original)] = Elsewhere(original, runtime, dims, self.also)
-        return self._elsewhere[id(original)].grows(graph)
+            runtime = before.lifetimes.runtime
+            self._elsewhere[id(original)] = Elsewhere(original, runtime, before.dims, self.also,
+                                                      before)
+        return self._elsewhere[id(original)].grows(graph, after)
 
 
 def _look(graph: Graph) -> int:

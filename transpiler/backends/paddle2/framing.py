@@ -206,7 +206,8 @@ def _check_kept(program: ImportedProgram, again: ImportedProgram, old: Op, new: 
         slots[0] = [(slots[0][0][0], len(new.operands)), *slots[0][1:]]
     # Paddle, which reads slots by name, puts those of a program that it reads in the order of their names.
     now = [_slots(after.inputs), _slots(after.outputs)]
-    if [*map(sorted, slots)] != [*map(sorted, now)] or before.is_target != after.is_target:
+    if (slots != now and
+        [*map(sorted, slots)] != [*map(sorted, now)]) or before.is_target != after.is_target:
         raise VerificationError(f'{before.type} has other slots than before')
     expected = _Desc()
     expected.CopyFrom(before)

@@ -25,7 +25,7 @@ from transpiler.backends.paddle2.selected_rows import bound_rows
 from transpiler.backends.paddle2.separate import makes_separately, spare_released
 from transpiler.backends.paddle2.shapes import Inferred, infer
 from transpiler.backends.paddle2.slices import link_slices
-from transpiler.backends.paddle2.workspaces import workspace_of
+from transpiler.backends.paddle2.workspaces import Workspaces
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
 
@@ -40,6 +40,7 @@ NEVER_WRITTEN = 'transpiler.never_written'
 CALL_STACK = 'op_callstack'
 _DEEPEST = 150  # blocks inside each other
 _BACKWARD, _OPTIMIZER = 1, 2  # bits of the attribute op_role
+_COMPLEX = 'COMPLEX'
 _NUMBER = re.compile(r'_[0-9]+$')
 _KINDS = {
     _VarType.LOD_TENSOR: ValueKind.DENSE,
@@ -149,7 +150,7 @@ def import_message(message: framework_pb2.ProgramDesc,
                    fetched: Iterable[str] = (),
                    skipped: Iterable[str] = (),
                    inferred: Callable[[framework_pb2.ProgramDesc], Inferred] = infer,
-                   labels: bool = True) -> ImportedProgram:
+                   figures: bool = True) -> ImportedProgram:
     """The graph of a ProgramDesc.
 
     Args:
@@ -157,24 +158,27 @@ def import_message(message: framework_pb2.ProgramDesc,
         fetched: names of the main block that the user will fetch.
         skipped: names, of any block, that must keep a memory of their own.
         inferred: gives the shapes, which takes most of the time.
-        labels: say of each op where the user made it.
+        figures: say of each op what its kernel allocates, and where the user made it.
     """
     _check_depth(message)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
-    importer = _Importer(message, inferred(message), frozenset(fetched), frozenset(skipped), labels)
+    importer = _Importer(message, inferred(message), frozenset(fetched), frozenset(skipped),
+                         figures)
     return replace(importer.run(), pinned_blocks=pinned)
 
 
 class _Importer:
 
     def __init__(self, message: framework_pb2.ProgramDesc, inferred: Inferred,
-                 fetched: FrozenSet[str], skipped: FrozenSet[str], labels: bool) -> None:
+                 fetched: FrozenSet[str], skipped: FrozenSet[str], figures: bool) -> None:
         self._message = message
         self._shapes, self._at_most = inferred
         self._fetched = fetched
         self._skipped = skipped
-        self._labels = labels
+        self._figures = figures
+        self._workspaces = Workspaces()
+        self._has_complex = False
         self._graph = Graph()
         self._registry = OpRegistry()
         self._descs: Dict[int, framework_pb2.OpDesc] = {}
@@ -220,11 +224,13 @@ class _Importer:
                                       skipped=name in self._skipped)
         if kind is ValueKind.SELECTED_ROWS:
             value.dtype = _DTYPES[looks.selected_rows.data_type]
+            self._has_complex |= value.dtype.startswith(_COMPLEX)
             value.shape = self._shapes.get((index, name))
         if kind is ValueKind.DENSE:
             dense = looks.lod_tensor
             data_type = dense.tensor.data_type
             value.dtype = _DTYPES[data_type]
+            self._has_complex |= value.dtype.startswith(_COMPLEX)
             value.lod_level = dense.lod_level
             value.shape = self._shapes.get((index, name))
             if value.shape is not None:
@@ -253,13 +259,13 @@ class _Importer:
             op.facts = replace(op.facts, in_place=())
         if op.facts.separate and not makes_separately(self._graph, op):
             op.facts = replace(op.facts, separate=())
-        if _flag(desc, 'use_mkldnn') or self._is_promoted(op):
+        role, callstack, scope, converts = _made_as(desc)
+        if converts or self._is_promoted(op):
             op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
-        op.workspace = workspace_of(self._graph, op, desc)
-        role, callstack, scope = _made_as(desc)
-        if self._labels:
+        if self._figures:
+            op.workspace = self._workspaces.of(self._graph, op, desc)
             op.site = Site(frames(callstack), _scope(scope, role))
             op.label = next(iter(op.site.frames), '')
         op.backward = bool(role & (_BACKWARD | _OPTIMIZER))
@@ -271,8 +277,10 @@ class _Importer:
 
     def _is_promoted(self, op: Op) -> bool:
         """Whether the runtime makes complex numbers of an operand, because another is complex."""
+        if not self._has_complex:
+            return False
         types = {self._graph.values[v].dtype for v in op.operands if v >= 0} - {''}
-        return 0 < sum(name.startswith('COMPLEX') for name in types) < len(types)
+        return 0 < sum(name.startswith(_COMPLEX) for name in types) < len(types)
 
     def _import_added(self, op: Op, desc: framework_pb2.OpDesc, index: int) -> bool:
         """Whether `desc` is what the emitter makes of a SHARE, MOVE, UNCOPIED, FORGET or RELEASE op; then `op` is that."""
@@ -475,9 +483,9 @@ def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
     return next((a.b for a in desc.attrs if a.name == name), False)
 
 
-def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]], str]:
-    """The role of an op, the call stack of who made it, and the scope of names in which that was done."""
-    role, callstack, scope = 0, (), ''
+def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]], str, bool]:
+    """The role of an op, the call stack of who made it, the scope of names in which that was done, and whether it is oneDNN's."""
+    role, callstack, scope, converts = 0, (), '', False
     for attribute in desc.attrs:
         name = attribute.name
         if name == CALL_STACK:
@@ -486,7 +494,9 @@ def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes
             role = attribute.i
         elif name == 'op_namescope':
             scope = attribute.s if isinstance(attribute.s, str) else ''
-    return role, callstack, scope
+        elif name == 'use_mkldnn':
+            converts |= attribute.b
+    return role, callstack, scope, converts
 
 
 def _scope(given: str, role: int) -> str:

@@ -54,12 +54,16 @@ def _add_block(message: framework_pb2.ProgramDesc, desc: core.BlockDesc, stacks:
         block.forward_block_idx = desc.get_forward_block_idx()
     for variable in desc.all_vars():
         block.vars.add().MergeFromString(variable.serialize_to_string())
+    known: Dict[Tuple[str, ...],
+                Tuple[str, ...]] = {}  # layers that a loop made have their stacks in common
     for index in range(desc.op_size()):
         op = core.OpDesc()  # a copy: what is made of an op to write it in bytes stays with it
         op.copy_from(desc.op(index))
         if op.has_attr(CALL_STACK):
-            found = frames(op.attr(CALL_STACK))
-            stacks[desc.id, index] = found
+            lines = tuple(op.attr(CALL_STACK))
+            if lines not in known:
+                known[lines] = frames(lines)
+            found = stacks[desc.id, index] = known[lines]
             op._set_strs_attr(CALL_STACK, list(found[:1]))
         block.ops.add().MergeFromString(op.serialize_to_string())
 

@@ -12,7 +12,7 @@ of the ops that follow a CPU op all but one do; priorities rank only what one th
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -29,6 +29,13 @@ _FUSED = frozenset({
     *((kind, 'elementwise_add') for kind in _ACTIVATIONS),
     ('relu_grad', 'elementwise_add_grad'),
 })
+
+
+class _Named(NamedTuple):
+    """What an op reads and writes."""
+
+    read: Set[str]
+    written: Set[str]
 
 
 def pin(message: framework_pb2.ProgramDesc, block: int) -> None:
@@ -66,9 +73,10 @@ def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
     """Lets the ops at these positions wait for the ones before, which write the same variable, of that name."""
     ops = block.ops
     written: Dict[int, Set[str]] = {}
-    fused = {first for first, _, _ in fused_pairs(ops)}
+    named = [_Named(names_in(op.inputs), names_in(op.outputs)) for op in ops] if names else []
+    fused = {first for first, _, _ in _fused_pairs(ops, named)}
     for i, name in names.items():
-        if not _ordered_by_names(ops[i - 1], ops[i]):
+        if not _ordered_by_names(named[i - 1], named[i]):
             name = name if fused.isdisjoint((i - 1, i)) else _DROPPED + name
             written.setdefault(i - 1, set()).add(name)
             written.setdefault(i, set()).add(name)
@@ -87,12 +95,20 @@ def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
 
 def fused_pairs(ops: Sequence[framework_pb2.OpDesc]) -> List[Tuple[int, int, str]]:
     """Positions of two ops that Paddle may make one of, and the result of the first that the second reads."""
+    return _fused_pairs(ops, [_Named(names_in(op.inputs), names_in(op.outputs)) for op in ops])
+
+
+def _fused_pairs(ops: Sequence[framework_pb2.OpDesc],
+                 named: Sequence[_Named]) -> List[Tuple[int, int, str]]:
     found: List[Tuple[int, int, str]] = []
     written_by: Dict[str, int] = {}
-    for i, op in enumerate(ops):
-        makers = {n: written_by[n] for n in sorted(names_in(op.inputs)) if n in written_by}
-        found.extend((m, i, n) for n, m in makers.items() if (ops[m].type, op.type) in _FUSED)
-        written_by.update((n, i) for n in names_in(op.outputs))
+    kinds = [op.type for op in ops] if named else []
+    seconds = {second for _, second in _FUSED}
+    for i, (kind, names) in enumerate(zip(kinds, named)):
+        if kind in seconds:
+            makers = [(n, written_by[n]) for n in sorted(names.read) if n in written_by]
+            found.extend((m, i, n) for n, m in makers if (kinds[m], kind) in _FUSED)
+        written_by.update(dict.fromkeys(names.written, i))
     return found
 
 
@@ -150,10 +166,11 @@ def is_pinned(message: framework_pb2.ProgramDesc, block: int) -> bool:
 
 
 def _order_variables(block: framework_pb2.BlockDesc) -> Set[str]:
-    return {
+    found = {
         name for op in block.ops for slot in op.outputs if _is_order_slot(slot)
         for name in slot.arguments
-    }.difference(*(names_in(op.outputs) for op in block.ops))
+    }
+    return found.difference(*(names_in(op.outputs) for op in block.ops)) if found else found
 
 
 def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
@@ -164,10 +181,9 @@ def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
             had.extend(slots)
 
 
-def _ordered_by_names(first: framework_pb2.OpDesc, then: framework_pb2.OpDesc) -> bool:
-    written_first, written = names_in(first.outputs), names_in(then.outputs)
-    return bool(written_first & names_in(then.inputs) or written_first & written or
-                names_in(first.inputs) & written)
+def _ordered_by_names(first: _Named, then: _Named) -> bool:
+    return bool(first.written & then.read or first.written & then.written or
+                first.read & then.written)
 
 
 def names_in(slots: Iterable[framework_pb2.OpDesc.Var]) -> Set[str]:

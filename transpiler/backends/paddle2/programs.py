@@ -70,7 +70,7 @@ class Programs:
         # What is proved does not depend on the shapes of the new program, nor on who made its ops.
         message = join(parse(written.message.SerializeToString()))
         check_blocks(imported.message, message)
-        again = import_message(message, fetched, inferred=lambda _: Inferred({}, {}), labels=False)
+        again = import_message(message, fetched, inferred=lambda _: Inferred({}, {}), figures=False)
         _check_names_kept(imported, written)
         origins = _origins(again, _joined_origins(written))
         check_frame(imported, again, origins, written.renamed)

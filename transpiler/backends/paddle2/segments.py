@@ -8,7 +8,7 @@ last use; everything else stays in the main block, where it is fed, fetched, sav
 from __future__ import annotations
 
 from collections import Counter
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -31,6 +31,14 @@ Message = framework_pb2.ProgramDesc
 Spans = Sequence[Tuple[int, int]]  # first and last position in the main block
 
 
+class _Named(NamedTuple):
+    """Names of variables that an op reads, attributes that point to them counted, and that it writes; and those of both that are some."""
+
+    read: Set[str]
+    written: Set[str]
+    every: Set[str]
+
+
 def cut(message: Message, spans: Spans,
         kept: FrozenSet[str]) -> Tuple[Message, Dict[int, Tuple[int, int]]]:
     """A program like `message`, with the ops of each span of the main block in a block of its own, which runs once.
@@ -44,7 +52,8 @@ def cut(message: Message, spans: Spans,
         It, and by index of the new block, the span of the ops that it has. Where the main block has ops, it has one that makes the
         condition, in front, and one for each of them.
     """
-    homes = _homes(message, spans, kept)
+    named = [_named(op) for op in message.blocks[0].ops]
+    homes = _homes(message, named, spans, kept)
     declared = {v.name: v for v in message.blocks[0].vars if v.name in homes}
     result, old = _framed(message, frozenset(homes)), message.blocks[0].ops
     main = result.blocks[0]
@@ -56,7 +65,7 @@ def cut(message: Message, spans: Spans,
         block = result.blocks.add(idx=len(result.blocks), parent_idx=0)
         block.ops.extend(old[first:last + 1])
         block.vars.extend(v for name, v in declared.items() if homes[name] == number)
-        main.ops.append(_runs(result, block, number))
+        main.ops.append(_runs(result, block, named[first:last + 1], number))
         made[block.idx] = (first, last)
         position = last + 1
     main.ops.extend(old[position:])
@@ -93,7 +102,7 @@ def joined(message: Message) -> Message:
             inner = message.blocks[block_run(op)]
             main.vars.extend(inner.vars)
             main.ops.extend(inner.ops)
-        elif SEGMENTED not in _named(op):
+        elif SEGMENTED not in _named(op).every:
             main.ops.append(op)
     return result
 
@@ -132,33 +141,36 @@ def _check(message: Message, inner: Dict[int, framework_pb2.BlockDesc]) -> None:
                             **{_ROLE: _FORWARD})
     if unpinned(main.ops[0]) != always:
         raise VerificationError('the condition of the segments is not made first')
-    if sum(SEGMENTED in _named(op) for op in _all_ops(message)) != len(inner) + 1:
+    named = {block.idx: [_named(op) for op in block.ops] for block in message.blocks}
+    if sum(SEGMENTED in each.every for block in named.values() for each in block) != len(inner) + 1:
         raise VerificationError('others touch the condition of the segments')
     declared = {v.name: v for v in main.vars}
     if declared.get(SEGMENTED) != scratch.blocks[0].vars[0]:
         raise VerificationError('the condition of the segments is declared otherwise')
     runs = [op for op in main.ops if block_run(op) in inner]
+    naming = Counter(n for block in message.blocks for n in set(_names_in(block, named[block.idx])))
     for number, (op, block) in enumerate(zip(runs, inner.values())):
-        expected = _runs(scratch, block, number)
+        expected = _runs(scratch, block, named[block.idx], number)
         if block.parent_idx != 0 or block.forward_block_idx >= 0:
             raise VerificationError(f'segment {number} is in another block')
         scope = declared.get(_SCOPE.format(number))
         if unpinned(op) != expected or scope != scratch.blocks[0].vars[number + 1]:
             raise VerificationError(f'segment {number} is run otherwise than it has to be')
-        _check_own(message, block, set(declared))
+        _check_own(block, named[block.idx], declared.keys(), naming)
 
 
-def _check_own(message: Message, block: framework_pb2.BlockDesc, others: Set[str]) -> None:
-    """What `block` declares nobody else names or declares, and it is written before it is read."""
+def _check_own(block: framework_pb2.BlockDesc, named: Sequence[_Named], others: Collection[str],
+               naming: Mapping[str, int]) -> None:
+    """What `block` declares nobody else names or declares, and it is written before it is read. `naming`: by name, in how many blocks
+    it stands."""
     own = [v.name for v in block.vars]
     for name, count in Counter(own).items():
         if count > 1 or name in others:
             raise VerificationError(f'variable {name!r} is declared twice')
-    elsewhere = {n for b in message.blocks if b.idx != block.idx for n in _names_in(b)}
-    lost = elsewhere.intersection(own)
+    lost = [name for name in own if naming[name] > 1]
     if lost:
         raise VerificationError(f'variable {sorted(lost)[0]!r} is used outside of its segment')
-    early = set(own).difference(_written_first(block.ops))
+    early = set(own).difference(_written_first(named))
     if early:
         raise VerificationError(
             f'variable {sorted(early)[0]!r} is read before its segment makes it')
@@ -166,20 +178,23 @@ def _check_own(message: Message, block: framework_pb2.BlockDesc, others: Set[str
         raise VerificationError('a segment declares what has to be in the main block')
 
 
-def _homes(message: Message, spans: Spans, kept: FrozenSet[str]) -> Dict[str, int]:
-    """By name, the number of the segment that is to declare it."""
+def _homes(message: Message, named: Sequence[_Named], spans: Spans,
+           kept: FrozenSet[str]) -> Dict[str, int]:
+    """By name, the number of the segment that is to declare it. `named` is what the ops of the main block name."""
     main = message.blocks[0]
     number_at = {at: i for i, (first, last) in enumerate(spans) for at in range(first, last + 1)}
     found: Dict[str, int] = {}
-    elsewhere = {n for block in message.blocks[1:] for n in _names_in(block)}
+    elsewhere = {
+        n for block in message.blocks[1:] for n in _names_in(block, map(_named, block.ops))
+    }
     for at, op in enumerate(main.ops):
         if at not in number_at:
-            elsewhere.update(_names_of(op))
+            elsewhere.update(_names_of(op, named[at]))
             continue
-        for name in _named(op):
+        for name in named[at].every:
             if found.setdefault(name, number_at[at]) != number_at[at]:
                 elsewhere.add(name)
-    written = [_written_first(main.ops[first:last + 1]) for first, last in spans]
+    written = [_written_first(named[first:last + 1]) for first, last in spans]
     may = {
         v.name
         for v in main.vars
@@ -189,50 +204,51 @@ def _homes(message: Message, spans: Spans, kept: FrozenSet[str]) -> Dict[str, in
     return {n: home for n, home in found.items() if n in may and n in written[home]}
 
 
-def _runs(message: Message, block: framework_pb2.BlockDesc, number: int) -> framework_pb2.OpDesc:
-    """The op that runs `block`, one of the main block of `message`, which gets its scope."""
+def _runs(message: Message, block: framework_pb2.BlockDesc, named: Sequence[_Named],
+          number: int) -> framework_pb2.OpDesc:
+    """The op that runs `block`, whose ops name what is `named`, one of the main block of `message`, which gets its scope."""
     own = {v.name for v in block.vars}
-    outside = {n for op in block.ops for n in _named(op)} - own
-    written = {n for op in block.ops for s in op.outputs for n in s.arguments}
+    outside: Set[str] = set().union(*(each.every for each in named)) - own
+    written: Set[str] = set().union(*(each.written for each in named))
     op = run_block(message.blocks[0], block.idx, outside, written, _SCOPE.format(number), SEGMENTED)
     later = all(_role(each) & _LATER for each in block.ops)
     op.attrs.add(name=_ROLE, type=framework_pb2.INT, i=_BACKWARD if later else _FORWARD)
     return op
 
 
-def _written_first(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
-    """Names that are written before anyone reads them."""
+def _written_first(ops: Iterable[_Named]) -> Set[str]:
+    """Names that are written before any of these ops reads them."""
     seen: Set[str] = set()
     found: Set[str] = set()
     for op in ops:
-        read = set(_inputs(op)) | set(_attributes(op))
-        found.update({n for s in op.outputs for n in s.arguments} - seen - read)
-        seen.update(_named(op))
+        found.update(op.written - seen - op.read)
+        seen |= op.every
     return found
 
 
-def _names_in(block: framework_pb2.BlockDesc) -> Iterator[str]:
-    for op in block.ops:
-        yield from _names_of(op)
+def _names_in(block: framework_pb2.BlockDesc, named: Iterable[_Named]) -> Iterator[str]:
+    for op, names in zip(block.ops, named):
+        yield from _names_of(op, names)
     yield from (v.name for v in block.vars)
 
 
-def _names_of(op: framework_pb2.OpDesc) -> Iterator[str]:
-    """What `op` names, and what the runtime makes of that by itself where it runs a block."""
+def _names_of(op: framework_pb2.OpDesc, named: _Named) -> Iterator[str]:
+    """What `op` names, `named` and in lists, and what the runtime makes of that by itself where it runs a block."""
     runs = any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs)
     lists = [
         n for a in op.attrs if a.type == framework_pb2.STRINGS and a.name in INNER_LISTS
         for n in a.strings
     ]
-    for name in (*_named(op), *lists):
+    for name in (*named.every, *lists):
         yield name
         if runs and op.type != RUNS_BLOCK:
             yield name + _GRADIENT
 
 
-def _named(op: framework_pb2.OpDesc) -> Set[str]:
-    slots = {n for s in [*op.inputs, *op.outputs] for n in s.arguments}
-    return slots.union(_attributes(op)) - {EMPTY_NAME}
+def _named(op: framework_pb2.OpDesc) -> _Named:
+    read = {n for s in op.inputs for n in s.arguments}.union(_attributes(op))
+    written = {n for s in op.outputs for n in s.arguments}
+    return _Named(read, written, (read | written) - {EMPTY_NAME})
 
 
 def _inputs(op: framework_pb2.OpDesc) -> List[str]:
@@ -244,11 +260,6 @@ def _attributes(op: framework_pb2.OpDesc) -> Iterator[str]:
     for attribute in op.attrs:
         if attribute.type in _NAMED:
             yield from attribute.vars_name or [attribute.var_name]
-
-
-def _all_ops(message: Message) -> Iterator[framework_pb2.OpDesc]:
-    for block in message.blocks:
-        yield from block.ops
 
 
 def block_run(op: framework_pb2.OpDesc) -> Optional[int]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, List, Mapping, Optional, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.formulas import Tensor
-from transpiler.backends.kernel_tables import NONE, Case, Kernel, by_cases, parse
+from transpiler.backends.kernel_tables import NONE, Case, Kernel, attributes_asked, by_cases, parse
 from transpiler.backends.paddle2 import einsum
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
@@ -46,15 +46,26 @@ def workspace(kernel: Kernel, cases: Tuple[Case, ...]) -> Optional[Size]:
     return by_cases(kernel, cases)
 
 
-def workspace_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
-    """Bytes that the kernel of `op`, imported from `desc` into `graph`, allocates besides its results; None if nobody
-    knows."""
-    if desc.type in _WITHOUT | COLLECTIVES or any(a.type in _BLOCKS for a in desc.attrs):
-        return NOTHING
-    cases = table().get(desc.type, ())
-    if cases == NONE:
-        return NOTHING
-    return workspace(kernel_of(graph, op, desc), cases)
+class Workspaces:
+    """What kernels allocate besides their results, for one import: most ops of a deep program are like some other."""
+
+    def __init__(self) -> None:
+        self._found: Dict[Hashable, Optional[Size]] = {}
+
+    def of(self, graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
+        """Bytes that the kernel of `op`, imported from `desc` into `graph`, allocates; None if nobody knows."""
+        if desc.type in _WITHOUT or desc.type in COLLECTIVES:
+            return NOTHING
+        cases = table().get(desc.type, ())
+        if cases == NONE or any(a.type in _BLOCKS for a in desc.attrs):
+            return NOTHING
+        kernel = kernel_of(graph, op, desc)
+        asked = (einsum.EQUATION,) if desc.type in (einsum.KIND, einsum.GRADIENT) else ()
+        said = [repr(kernel.attributes(name)) for name in (*asked, *attributes_asked(cases))]
+        key = (desc.type, *kernel.slots.items(), *said)
+        if key not in self._found:
+            self._found[key] = workspace(kernel, cases)
+        return self._found[key]
 
 
 def attributes_of(desc: framework_pb2.OpDesc) -> Callable[[str], Any]:

@@ -22,10 +22,18 @@ class Simulator:
         """Bytes that running `op` now adds while it runs, and those that it adds for good (often below zero)."""
         problem, exists, remaining, to_end = (self._problem, self.exists, self.remaining,
                                               self._problem.to_end)
-        touched = problem.touches[op]
-        born = [cell for cell in touched if not exists[cell]]
-        dying = [cell for cell in touched if remaining[cell] == 1 and not to_end[cell]]
-        allocated, freed = turnover(problem.sizes, born, dying, problem.pairs[op])
+        touched, sizes = problem.touches[op], problem.sizes
+        if problem.pairs[op]:
+            born = [cell for cell in touched if not exists[cell]]
+            dying = [cell for cell in touched if remaining[cell] == 1 and not to_end[cell]]
+            allocated, freed = turnover(sizes, born, dying, problem.pairs[op])
+        else:  # the same, for most ops
+            allocated = freed = 0
+            for cell in touched:
+                if not exists[cell]:
+                    allocated += sizes[cell]
+                if remaining[cell] == 1 and not to_end[cell]:
+                    freed += sizes[cell]
         kept = problem.leaves[op] - problem.collects[op]
         return allocated + problem.transient[op], allocated - freed + kept
 

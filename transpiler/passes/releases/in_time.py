@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from operator import add
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence
+from typing import Dict, FrozenSet, List, Mapping, Sequence
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
-from transpiler.analysis.timeline import Point, Timeline
-from transpiler.analysis.workspace import points_with_workspaces, uncollected_with_workspaces
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import bytes_with_workspaces, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
@@ -50,8 +50,8 @@ def without_collector(graph: Graph,
 
     def peak() -> int:
         released = frozenset() if as_it_is else _sure_to_go(graph, timeline)
-        points = _bytes_by_position(graph,
-                                    uncollected_with_workspaces(graph, timeline, released, lags))
+        points = _by_position(graph, timeline,
+                              uncollected_with_workspaces(graph, timeline, released, lags))
         others = _of_others(graph, timeline) if any_order else [0] * len(points)
         inside = timeline.left_inside * _runs_late(graph, timeline) if lags else 0
         return (max(map(add, points, others), default=0) + inside +
@@ -181,10 +181,10 @@ def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[i
 def _rooms(graph: Graph, timeline: Timeline, least: int, mortal: FrozenSet[int]) -> List[float]:
     """How much may be dead at each position of the main region, and at its end, if some run needs but `least` bytes; nothing
     where sizes are not known."""
-    needed = _bytes_by_position(graph, points_with_workspaces(graph, timeline))
+    needed = _by_position(graph, timeline, bytes_with_workspaces(graph, timeline))
     if timeline.lifetimes.unsized:
         return [0.0] * (len(needed) + 1)
-    never = _bytes_by_position(graph, uncollected_with_workspaces(graph, timeline, mortal))
+    never = _by_position(graph, timeline, uncollected_with_workspaces(graph, timeline, mortal))
     return list(map(min, _room(needed, least), _room(never, max(never, default=0))))
 
 
@@ -210,11 +210,14 @@ def _least_peaks(graph: Graph, sizes: Sequence[Timeline]) -> List[int]:
     ]
 
 
-def _bytes_by_position(graph: Graph, points: Iterable[Point]) -> List[int]:
-    """The most that exists at each position of the main region, in the regions that its op runs too."""
+def _by_position(graph: Graph, timeline: Timeline, needed: List[int]) -> List[int]:
+    """Of what is `needed` at each point of `timeline`, the most at each position of the main region, in the regions that its op
+    runs too."""
+    if len(graph.regions) == 1:
+        return needed
     positions = Positions(graph)
     found = [0] * len(graph.regions[0].ops)
-    for point in points:
-        at = positions.seen_from(graph.ops[point.op], 0)[0]
-        found[at] = max(found[at], point.bytes)
+    for op, bytes_ in zip(timeline.order, needed):
+        at = positions.seen_from(graph.ops[op], 0)[0]
+        found[at] = max(found[at], bytes_)
     return found

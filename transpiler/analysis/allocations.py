@@ -1,0 +1,61 @@
+"""Bytes over time of a region whose ops run nothing inside: sums over arrays that have an entry for each allocation."""
+
+from __future__ import annotations
+
+from typing import Callable, Collection, Dict, FrozenSet, List, Sequence, Tuple
+
+import numpy
+
+from transpiler.analysis.lifetimes import Lifetime
+from transpiler.ir import Size
+
+# Sums of bytes up to here are numbers of the machine; beyond, numpy adds up numbers of Python's.
+_MOST = 1 << 62
+
+
+class Allocations:
+    """Of one region with so many `ops`: where its allocations begin and end, and which of them have one size. Whatever the dims
+    are, and however late it is freed, that is found once.
+
+    Args:
+        lifetimes: its allocations.
+        ops: how many ops the region has.
+        prompt: by position: whether what ends there is freed at once, however late the runtime is.
+    """
+
+    def __init__(self, lifetimes: Collection[Lifetime], ops: int, prompt: Sequence[bool]) -> None:
+        numbers: Dict[Size, int] = {}
+        self._ops = ops
+        self._first, self._last, self._size = (numpy.array(column, numpy.int64) for column in (
+            [l.first for l in lifetimes],
+            [l.last for l in lifetimes],
+            [numbers.setdefault(l.size, len(numbers)) for l in lifetimes],
+        ))
+        self._sizes = list(numbers)
+        self._storages: List[Tuple[int, ...]] = [l.storages for l in lifetimes]
+        self._prompt = numpy.array(prompt, bool)[self._last]
+
+    def live(self,
+             evaluate: Callable[[Size], int],
+             late: int = 0,
+             released: FrozenSet[int] = frozenset()) -> List[int]:
+        """Bytes while each op runs, if what ends is freed so many ops `late`, but for what is prompt, and what only `released`
+        storages hold."""
+        sizes = [evaluate(size) for size in self._sizes]
+        total = sum(
+            map(int.__mul__, sizes,
+                numpy.bincount(self._size, minlength=len(sizes)).tolist()))
+        kind = numpy.int64 if total < _MOST else object
+        amounts = numpy.array(sizes, kind)[self._size]
+        ends = self._last + 1  # the first op for which it is gone
+        if late:
+            prompt = self._prompt
+            if released:
+                gone = [released.issuperset(storages) for storages in self._storages]
+                prompt = prompt | numpy.array(gone, bool)
+            ends = ends + numpy.where(prompt, 0, late)
+        changes = numpy.zeros(self._ops, kind)
+        numpy.add.at(changes, self._first, amounts)
+        ended = ends < self._ops
+        numpy.subtract.at(changes, ends[ended], amounts[ended])
+        return numpy.cumsum(changes).tolist()
