@@ -188,7 +188,7 @@ def pack_instance(instance: Instance, seconds: float) -> PackingRow:
 def kernel_seconds() -> float:
     """Seconds of processors until the kernels are loaded, and compiled where numba has not kept them yet."""
     started = time.process_time()
-    pack_instance(cut(np.random.RandomState(0)), seconds=0.0)
+    pack_instance(cut(np.random.RandomState(0), 100, 50, 1000), seconds=0.0)
     fit(np.array([[0, 1]]), np.array([1]), 1, np.inf)
     return time.process_time() - started
 

@@ -69,14 +69,13 @@ def pack(ranges: ArrayLike,
     unit = int(np.gcd.reduce(rounded)) if len(solid) else 1
     goal = None if capacity is None else capacity // unit
     offsets, bound, name = _best(range_array[solid], rounded // unit, goal, started + seconds,
-                                  clock)
+                                 clock)
     everyone = np.zeros(len(size_array), dtype=np.int64)
     everyone[solid] = offsets * unit
     height = int((everyone + size_array).max()) if len(solid) else 0
     # The last value need not be padded to the alignment.
     slack = int((rounded - size_array[solid]).max()) if len(solid) else 0
-    packing = Packing(everyone, height, min(height, bound * unit - slack), name,
-                      clock() - started)
+    packing = Packing(everyone, height, min(height, bound * unit - slack), name, clock() - started)
     if capacity is not None and height > capacity:
         raise CapacityError(capacity, packing)
     return packing

@@ -2,16 +2,20 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
 import numpy as np
 
 from transpiler.assignment.jit import compiled
+from transpiler.assignment.packing_glue import glued
 from transpiler.assignment.ranges import parts_of_time
+
+if TYPE_CHECKING:
+    from transpiler.assignment.packing_kernel import Problem
 
 LARGEST = 1_000  # values of a part that are searched: `overlaps` and the trail grow with their square
 NODES = 1_000  # of the shortest turn
-MEMBERS = 4
+MEMBERS, GLUED = 5, 4  # the last one places some values as one
 # What a failure adds to a section's weight is worth so much one turn later: what failed lately says more.
 MEMORY = 0.7
 # Seconds before CP-SAT has its first turn: most problems are decided by then, and it takes half a second to load.
@@ -56,22 +60,35 @@ class Part:
 
     def _searched(self, clock: Clock, started: float,
                   deadline: float) -> Tuple[Optional[np.ndarray], bool]:
-        from transpiler.assignment.packing_kernel import (ALL_RULES, OUT_OF_NODES, SOLVED,
-                                                          new_state, search)
+        from transpiler.assignment.packing_kernel import INFEASIBLE, OUT_OF_NODES, problem_of
         longest = max(1.0, self.rate * (deadline - started))
         nodes = int(min(NODES * luby(self.turn + 1), longest))
         self.weight = 1 + MEMORY * (self.weight - 1)
-        state = new_state(self.problem)
-        status = search(self.capacity, self._rank(), self.weight, nodes, ALL_RULES, self.problem,
-                        state)
+        if self.turn % MEMBERS != GLUED:
+            status, lows = self._run(self.problem, self.weight, self._rank(), nodes)
+        else:
+            pieces = glued(self.problem.begin, self.problem.end, self.problem.size, self.capacity,
+                           self.generator)
+            problem = problem_of(pieces.ranges, pieces.sizes)
+            rank = -self.generator.uniform(0.3, 1.3, len(pieces.sizes)) * pieces.sizes
+            status, lows = self._run(problem, np.ones(len(problem.member_at) - 1), rank, nodes)
+            lows = pieces.offsets(lows)
+            status = OUT_OF_NODES if status == INFEASIBLE else status
         seconds = clock() - started
         self.searched += seconds
         self.turn += 1
         self.rate = nodes / max(seconds, 1e-6)
-        return (state.low if status == SOLVED else None), status != OUT_OF_NODES
+        return (None if status in (OUT_OF_NODES, INFEASIBLE) else lows), status != OUT_OF_NODES
+
+    def _run(self, problem: Problem, weight: np.ndarray, rank: np.ndarray,
+             nodes: int) -> Tuple[int, np.ndarray]:
+        """The status of a search, and the offsets where it is solved."""
+        from transpiler.assignment.packing_kernel import ALL_RULES, new_state, search
+        state = new_state(problem)
+        return search(self.capacity, rank, weight, nodes, ALL_RULES, problem, state), state.low
 
     def _rank(self) -> np.ndarray:
-        """float64 (n,): the longest, the greatest area, or the largest first, or by areas that are shaken; later by all shaken."""
+        """float64 (n,): the longest, the greatest area, the largest, or by areas that are shaken; later by all shaken."""
         size = self.problem.size.astype(np.float64)
         keys = (self.width, self.width * size, size,
                 self.width * size * self.generator.uniform(0.3, 1.3, len(size)))

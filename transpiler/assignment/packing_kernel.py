@@ -124,8 +124,7 @@ def new_state(problem: Problem) -> State:
                  np.zeros((levels, words), np.uint64), np.empty((rows, 2), ints),
                  np.empty((rows, words), np.uint64), np.empty(levels * (widest + 1), ints),
                  np.empty(spans, ints), np.zeros((1, words), np.uint64), np.empty(count, ints),
-                 problem.members.copy(),
-                 np.array([0, 0, 0, count], ints))
+                 problem.members.copy(), np.array([0, 0, 0, count], ints))
 
 
 @njit
@@ -383,8 +382,8 @@ def ask(s, capacity, rules, rank, problem, state):
     for k in range(problem.member_at[s], problem.member_at[s + 1]):
         if state.level[problem.members[k]] < 0:
             add(state.blame, at, state.reason, problem.members[k])
-    asked[at, SECTION], asked[at, FLOOR], asked[at, TRAIL] = s, state.floor[s], state.used[
-        TRAIL_USED]
+    asked[at, SECTION], asked[at, FLOOR], asked[at,
+                                                TRAIL] = s, state.floor[s], state.used[TRAIL_USED]
     asked[at, FIRST], asked[at, NEXT], asked[at, END] = first, first, end
     asked[at, PLACED], asked[at, TOPS] = NOBODY, state.used[TOPS_USED]
     state.used[LEVELS_USED] += 1
