@@ -49,7 +49,8 @@ def pack(ranges: ArrayLike,
         sizes: int (n,), bytes.
         alignment: every offset is a multiple of it; sizes are rounded up to it in the bound.
         capacity: bytes; stop at the first packing that fits. None: as low as possible.
-        seconds: time box; greedy runs may overstep it on very large inputs.
+        seconds: time box; greedy runs may overstep it on very large inputs. Compiling the kernels of the exact search,
+            once on a machine, is not counted.
         clock: what counts them, `time.process_time` for those of processors.
 
     Returns:
@@ -97,6 +98,7 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int], deadline: 
             return best, bound, best_name
     if height <= enough or clock() >= deadline:
         return best, bound, best_name
+    deadline += packing_exact.loading_seconds(clock)
     if goal is not None:
         found, decided = packing_exact.fit(ranges, sizes, goal, deadline, clock, best)
         if found is None:

@@ -96,6 +96,13 @@ class Part:
         return -key * (self.generator.uniform(0.8, 1.2, len(size)) if self.turn >= MEMBERS else 1)
 
 
+def loading_seconds(clock: Clock) -> float:
+    """Loads the kernels, and compiles them where numba has not kept them yet; how long that took."""
+    started = clock()
+    fit(np.array([[0, 0]]), np.array([1]), 1, np.inf, clock)
+    return clock() - started
+
+
 def luby(turn: int) -> int:
     """1, 1, 2, 1, 1, 2, 4, ...: the lengths of restarts, of turns from 1, that are at most a logarithm off the best for any problem."""
     bits = turn.bit_length()
