@@ -21,7 +21,7 @@ CUT_HEIGHTS = (64, 4096)
 
 @dataclass(frozen=True)
 class Instance:
-    """Values to pack: `ranges` int64 (n, 2) inclusive, `sizes` int64 (n,), and a `capacity` that is known to suffice, in bytes."""
+    """Values to pack: `ranges` int64 (n, 2) inclusive, `sizes` int64 (n,), and a `capacity` known to suffice, in bytes."""
     name: str
     ranges: np.ndarray
     sizes: np.ndarray
@@ -87,7 +87,7 @@ def drawn_cut(generator: np.random.RandomState) -> Instance:
 
 
 def cut(generator: np.random.RandomState, count: int, span: int, height: int) -> Instance:
-    """A full rectangle of `span` positions and `height` bytes in `count` pieces, rather the larger ones cut; `height` is the capacity."""
+    """A full rectangle of `span` positions and `height` bytes in `count` pieces, rather the larger ones cut; full."""
     pieces = [(0, span, 0, height)]
     while len(pieces) < count:
         areas = np.array([(right - left) * (high - low) for left, right, low, high in pieces])

@@ -30,7 +30,7 @@ class Part:
     """The race for one part of time that nothing lives across.
 
     Run times of one static order are heavy-tailed, so several take turns, most of them short (Luby et al. 1993); what the others
-    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for the one is often easy for the other.
+    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for one is often easy for the other.
     """
 
     def __init__(self, values: np.ndarray, ranges: np.ndarray, sizes: np.ndarray,
@@ -44,7 +44,7 @@ class Part:
         self.generator = np.random.RandomState(0)
         self.turn = 0
         self.searched = self.solved = 0.0  # seconds of ours, and of CP-SAT's
-        self.rate = np.inf  # nodes a second
+        self.rate = np.inf if compiled() else 300.0  # nodes a second
 
     def step(self, clock: Clock, deadline: float) -> Tuple[Optional[np.ndarray], bool]:
         """One turn of one member: (offsets int64 of `values` or None, whether it is decided)."""
@@ -104,7 +104,7 @@ def loading_seconds(clock: Clock) -> float:
 
 
 def luby(turn: int) -> int:
-    """1, 1, 2, 1, 1, 2, 4, ...: the lengths of restarts, of turns from 1, that are at most a logarithm off the best for any problem."""
+    """1, 1, 2, 1, 1, 2, 4, ...: lengths of restarts, of turns from 1, at most a logarithm off the best for any problem."""
     bits = turn.bit_length()
     return 2**(bits - 1) if turn == 2**bits - 1 else luby(turn - 2**(bits - 1) + 1)
 

@@ -1,7 +1,7 @@
 """Values that are placed as if they were one: a smaller problem, whose solutions are solutions of the larger.
 
-Of two that live through the same sections one may lie on the other; of two of one size where one begins as the other ends both may
-have one offset. Where such pairs are not there by chance (a tensor and the gradient that follows it, a buffer that was cut in
+Of two that live through the same sections one may lie on the other; of two of one size where one begins as the other ends both
+may have one offset. Where such pairs are not there by chance (a tensor and the gradient that follows it, a buffer that was cut in
 two), some solution has them together, and it is found sooner. No solution is no proof: they may have to be apart.
 """
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class Glued:
-    """`ranges` int64 (m, 2) and `sizes` int64 (m,) of the pieces; value i lies `shift[i]` above the offset of piece `owner[i]`, int64 (n,)."""
+    """`ranges` int64 (m, 2) and `sizes` int64 (m,) of pieces; value i lies `shift[i]` above the offset of piece `owner[i]`, int64 (n,)."""
     ranges: np.ndarray
     sizes: np.ndarray
     owner: np.ndarray
