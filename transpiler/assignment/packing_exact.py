@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LARGEST = 1_000  # values of a part that are searched: `overlaps` and the trail grow with their square
 NODES = 1_000  # of the shortest turn
-MEMBERS, GLUED = 5, 4  # the last one places some values as one
 # What a failure adds to a section's weight is worth so much one turn later: what failed lately says more.
 MEMORY = 0.7
 # Seconds before CP-SAT has its first turn: most problems are decided by then, and it takes half a second to load.
@@ -30,7 +29,8 @@ class Part:
     """The race for one part of time that nothing lives across.
 
     Run times of one static order are heavy-tailed, so several take turns, most of them short (Luby et al. 1993); what the others
-    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for one is often easy for the other.
+    have learned about which sections fail stays. In every other turn some values are placed
+    as one. Now and then CP-SAT has a turn: what is hard for one is often easy for the other.
     """
 
     def __init__(self, values: np.ndarray, ranges: np.ndarray, sizes: np.ndarray,
@@ -62,9 +62,9 @@ class Part:
                   deadline: float) -> Tuple[Optional[np.ndarray], bool]:
         from transpiler.assignment.packing_kernel import INFEASIBLE, OUT_OF_NODES, problem_of
         longest = max(1.0, self.rate * (deadline - started))
-        nodes = int(min(NODES * luby(self.turn + 1), longest))
+        nodes = int(min(NODES * luby(self.turn // 2 + 1), longest))
         self.weight = 1 + MEMORY * (self.weight - 1)
-        if self.turn % MEMBERS != GLUED:
+        if self.turn % 2 == 0:
             status, lows = self._run(self.problem, self.weight, self._rank(), nodes)
         else:
             pieces = glued(self.problem.begin, self.problem.end, self.problem.size, self.capacity,
@@ -88,12 +88,12 @@ class Part:
         return search(self.capacity, rank, weight, nodes, ALL_RULES, problem, state), state.low
 
     def _rank(self) -> np.ndarray:
-        """float64 (n,): the longest, the greatest area, the largest, or by areas that are shaken; later by all shaken."""
+        """float64 (n,): the longest first, the greatest area, or by areas that are shaken; later all shaken."""
         size = self.problem.size.astype(np.float64)
-        keys = (self.width, self.width * size, size,
-                self.width * size * self.generator.uniform(0.3, 1.3, len(size)))
-        key = keys[self.turn % MEMBERS]
-        return -key * (self.generator.uniform(0.8, 1.2, len(size)) if self.turn >= MEMBERS else 1)
+        area, own_turn = self.width * size, self.turn // 2
+        keys = (self.width, area, area * self.generator.uniform(0.3, 1.3, len(size)))
+        key = keys[own_turn % len(keys)]
+        return -key * (self.generator.uniform(0.8, 1.2, len(size)) if own_turn >= len(keys) else 1)
 
 
 def loading_seconds(clock: Clock) -> float:
