@@ -1,9 +1,13 @@
 """Generated packing problems: that their capacity is known to suffice, and that a seed gives the same."""
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.assignment import main
 from benchmarks.packing_variants import CHANGES, Instance, cut, scaled, variants
 from tests.assignment.checker import check_offsets
 from transpiler.assignment import live_max_bytes, pack
@@ -60,3 +64,24 @@ def test_a_seed_gives_the_same_and_another_one_others():
     assert not any(same(a, b) for a, b in zip(first, other))
     assert {name.split('.')[-1] for name in (each.name for each in first)} == {*CHANGES, 'cut'}
     assert all(isinstance(each, Instance) for each in first)
+
+
+def test_the_command_packs_variants_of_a_folder_and_counts_them_by_kind(tmp_path):
+    rows = ''.join(f'{number},{first},{last + 1},{size}\n'
+                   for number, ((first, last),
+                                size) in enumerate(zip(small(5).ranges,
+                                                       small(5).sizes)))
+    (tmp_path / 'S.24.csv').write_text('id,lower,upper,size\n' + rows)
+    arguments = ['--packing', str(tmp_path), '--variants', '10', '--seed', '6', '--json']
+    outcome = CliRunner().invoke(main, [*arguments, '--seconds', '1'], catch_exceptions=False)
+    report = json.loads(outcome.output)
+    expected = variants([Instance('S', small(5).ranges, small(5).sizes, 24)], 10, 6)
+    assert [row['problem'] for row in report['variants']] == [each.name for each in expected]
+    assert [row['capacity_bytes'] for row in report['variants']
+           ] == [each.capacity for each in expected]
+    assert all(
+        row['fits'] == (row['height_bytes'] <= row['capacity_bytes']) for row in report['variants'])
+    packed = sum(row['fits'] for row in report['variants'])
+    *kinds, everything = report['by kind']
+    assert sum(row['packed'] for row in kinds) == everything['packed'] == packed >= 9
+    assert sum(row['instances'] for row in kinds) == everything['instances'] == 10

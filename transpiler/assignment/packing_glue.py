@@ -29,7 +29,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class Glued:
-    """`ranges` int64 (m, 2) and `sizes` int64 (m,) of pieces; value i lies `shift[i]` above the offset of piece `owner[i]`, int64 (n,)."""
+    """`ranges` int64 (m, 2) and `sizes` int64 (m,) of pieces; value i lies `shift[i]` above piece `owner[i]`, both int64 (n,)."""
     ranges: np.ndarray
     sizes: np.ndarray
     owner: np.ndarray

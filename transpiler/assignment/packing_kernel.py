@@ -400,7 +400,7 @@ def rests(buffer, floor, begin, end, tops):
 
 @njit
 def blame_neighbours(buffer, sets, row, problem, state):
-    """Put into the set `row` of `sets` where placed ones that overlap `buffer` are, and why the others are no lower than they are."""
+    """Put into the set `row` of `sets` where placed ones that overlap `buffer` are, and why the others are no lower."""
     overlaps, level, reason = problem.overlaps, state.level, state.reason
     for k in range(problem.overlap_at[buffer], problem.overlap_at[buffer + 1]):
         i = overlaps[k]
