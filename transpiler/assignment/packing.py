@@ -1,7 +1,7 @@
 """`pack`: a byte offset in one arena for every value.
 
-A portfolio again: first-fit and tightest-fit greedy in several orders, then the exact search or, where there are too many
-values for it, a local search that moves what sticks out to the front; whichever reaches the bound first ends it.
+A portfolio again: first-fit and tightest-fit greedy in several orders, the exact search for a moment, a local search that
+moves what sticks out to the front, and the exact search for the rest of the time; whichever reaches the bound first ends it.
 """
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from transpiler.assignment.bounds import live_max_bytes
 from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import ArrayLike, Packing, checked, sections
 
+MOMENT = 0.3  # seconds in which the exact search decides most problems, sooner than a local search
 LOCAL_SEARCH_ROUNDS = 60
 LOCAL_SEARCH_COUNT = 5_000
+LOCAL_SEARCH = "local_search"
 UNCOMPILED_COUNT = 3_000
 SMALL_COUNT = 200  # of which some orders are placed sooner than kernels are loaded
 
@@ -90,15 +92,22 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int], deadline: 
     bound = live_max_bytes(ranges, sizes)
     enough = bound if goal is None else max(bound, goal)
     best, height, best_name = _stacked(sizes), int(sizes.sum()), "none"
+    tried = False
     for name, offsets in _greedy(ranges, sizes, enough) if height > enough else ():
         top = int((offsets + sizes).max())
         if top < height:
             best, height, best_name = offsets, top, name
         if height <= enough:
             return best, bound, best_name
+        if name == LOCAL_SEARCH and not tried:
+            tried = True
+            deadline += packing_exact.loading_seconds(clock)
+            found, _ = packing_exact.fit(ranges, sizes, enough, min(deadline,
+                                                                    clock() + MOMENT), clock, best)
+            if found is not None:
+                return found, bound, "exact"
     if height <= enough or clock() >= deadline:
         return best, bound, best_name
-    deadline += packing_exact.loading_seconds(clock)
     if goal is not None:
         found, decided = packing_exact.fit(ranges, sizes, goal, deadline, clock, best)
         if found is None:
@@ -114,7 +123,7 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, offsets) of the greedy members, then of the local search from the lowest order, if there is no exact one."""
+    """(name, offsets) of the greedy members, then of the local search from the lowest order."""
     if len(sizes) <= SMALL_COUNT:
         for name, order in orders(ranges, sizes):
             yield f"{name}_first_fit", _first_fit(ranges, sizes, order)
@@ -131,10 +140,9 @@ def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tupl
             if lowest is None or height < lowest:
                 lowest, lowest_order = height, order
             yield f"{name}_{kind}_fit", offsets
-    if (packing_exact.LARGEST < len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and
-            lowest > enough):
+    if len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and lowest > enough:
         for offsets in _moved_to_front(lowest_order, begin, end, sizes, count, enough):
-            yield "local_search", offsets
+            yield LOCAL_SEARCH, offsets
 
 
 def orders(ranges: np.ndarray, sizes: np.ndarray) -> List[Tuple[str, np.ndarray]]:
