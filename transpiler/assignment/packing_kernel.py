@@ -36,7 +36,7 @@ HEADS, SUPPORT, REST, EQUALS, LOCAL, JUMPS = 1, 2, 4, 8, 16, 32
 ALL_RULES = HEADS | SUPPORT | REST | EQUALS | LOCAL | JUMPS
 NOBODY = -1
 FAR = np.int64(2)**62
-TRAIL_ROWS = 64  # for each buffer
+TRAIL_ROWS = 256  # for each buffer; what is not used costs address space alone
 
 
 class Problem(NamedTuple):
