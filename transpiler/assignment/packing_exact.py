@@ -128,10 +128,14 @@ def fit(ranges: np.ndarray,
     found = np.zeros(len(sizes), dtype=np.int64) if offsets is None else offsets.copy()
     label = parts_of_time(ranges)
     high = np.ones(len(sizes), bool) if offsets is None else offsets + sizes > capacity
-    values = [np.flatnonzero(label == part) for part in np.unique(label[high]).tolist()]
-    if any(len(part) > LARGEST for part in values):
+    too_high = np.unique(label[high])
+    if len(too_high) and np.bincount(label)[too_high].max() > LARGEST:
         return None, False
-    waiting: List[Part] = [Part(part, ranges, sizes, capacity) for part in values]
+    everyone = np.argsort(label, kind="stable")
+    first, end = (np.searchsorted(label[everyone], too_high, side) for side in ("left", "right"))
+    waiting: List[Part] = [
+        Part(everyone[low:high], ranges, sizes, capacity) for low, high in zip(first, end)
+    ]
     while waiting and clock() < deadline:
         part = waiting.pop(0)
         lows, decided = part.step(clock, deadline)
