@@ -21,7 +21,7 @@ CUT_HEIGHTS = (64, 4096)
 
 @dataclass(frozen=True)
 class Instance:
-    """Values to pack: `ranges` int64 (n, 2) inclusive, `sizes` int64 (n,), and a `capacity` that is known to suffice, in bytes."""
+    """Values to pack: `ranges` int64 (n, 2) inclusive, `sizes` int64 (n,), and a `capacity` known to suffice, in bytes."""
     name: str
     ranges: np.ndarray
     sizes: np.ndarray
@@ -78,10 +78,16 @@ def mixed(generator: np.random.RandomState, instance: Instance) -> Instance:
     return instance
 
 
-def cut(generator: np.random.RandomState) -> Instance:
-    """A full rectangle in 100 to 400 pieces, the larger ones cut first; the capacity is its height."""
-    count, span, height = (int(generator.randint(low, high + 1))
-                           for low, high in (CUT_COUNTS, CUT_SPANS, CUT_HEIGHTS))
+def drawn_cut(generator: np.random.RandomState) -> Instance:
+    """`cut` of a size that is drawn, too."""
+    return cut(
+        generator,
+        *(int(generator.randint(low, high + 1))
+          for low, high in (CUT_COUNTS, CUT_SPANS, CUT_HEIGHTS)))
+
+
+def cut(generator: np.random.RandomState, count: int, span: int, height: int) -> Instance:
+    """A full rectangle of `span` positions and `height` bytes in `count` pieces, rather the larger ones cut; full."""
     pieces = [(0, span, 0, height)]
     while len(pieces) < count:
         areas = np.array([(right - left) * (high - low) for left, right, low, high in pieces])
@@ -124,7 +130,7 @@ def variants(bases: Sequence[Instance], count: int, seed: int) -> List[Instance]
         generator = np.random.RandomState((seed * 1_000_003 + number) % 2**32)
         kind, base = kinds[number % len(kinds)], number // len(kinds)
         if kind == "cut":
-            instance = cut(generator)
+            instance = drawn_cut(generator)
         else:
             instance = CHANGES[kind](generator, bases[base % len(bases)])
         name = f"{number}.{instance.name}.{kind}" if kind != "cut" else f"{number}.cut"

@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.assignment import read_instances
+from benchmarks.packing_variants import cut, variants
 from tests.assignment.checker import check_offsets, lowest_packing
 from tests.assignment.generate import SHARED, random_problem
 from transpiler.assignment import CapacityError, live_max_bytes, pack, read_problem
@@ -122,3 +124,28 @@ def test_a_hard_problem_is_packed_within_its_capacity():
     ranges, sizes, capacity = hard_problem()
     packing = pack(ranges, sizes, capacity=capacity, seconds=40)
     assert check_offsets(ranges, sizes, packing.offsets) == packing.height <= capacity
+
+
+def bases():
+    """The sets of minimalloc where they are at hand, else perfect packings of 40 pieces."""
+    folder = SHARED / "packing"
+    if folder.is_dir():
+        return read_instances(folder)
+    return [cut(np.random.RandomState(seed), count=40, span=12, height=200) for seed in range(3)]
+
+
+def test_variants_are_packed_within_the_capacity_that_is_known_to_suffice():
+    changed = [each for each in variants(bases(), 18, seed=20) if not each.name.endswith("cut")]
+    assert len(changed) == 15
+    for instance in changed:
+        packing = pack(instance.ranges, instance.sizes, capacity=instance.capacity, seconds=60)
+        height = check_offsets(instance.ranges, instance.sizes, packing.offsets)
+        assert height == packing.height <= instance.capacity
+
+
+def test_seconds_are_of_the_clock_that_is_given():
+    ticks = iter(range(1000, 100_000))
+    generator = np.random.RandomState(19)
+    ranges, sizes = random_problem(generator, 40, 10, 1000)
+    packing = pack(ranges, sizes, seconds=0.5, clock=lambda: float(next(ticks)))
+    assert packing.seconds == next(ticks) - 1001

@@ -1,7 +1,7 @@
 """`pack`: a byte offset in one arena for every value.
 
-A portfolio again: first-fit and tightest-fit greedy in several orders, then the exact search or, where there are too many
-values for it, a local search that moves what sticks out to the front; whichever reaches the bound first ends it.
+A portfolio again: first-fit and tightest-fit greedy in several orders, the exact search for a moment, a local search that
+moves what sticks out to the front, and the exact search for the rest of the time; whichever reaches the bound first ends it.
 """
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from transpiler.assignment.bounds import live_max_bytes
 from transpiler.assignment.jit import compiled
 from transpiler.assignment.ranges import ArrayLike, Packing, checked, sections
 
+MOMENT = 0.3  # seconds in which the exact search decides most problems, sooner than a local search
 LOCAL_SEARCH_ROUNDS = 60
 LOCAL_SEARCH_COUNT = 5_000
+LOCAL_SEARCH = "local_search"
 UNCOMPILED_COUNT = 3_000
 SMALL_COUNT = 200  # of which some orders are placed sooner than kernels are loaded
 
@@ -49,7 +51,8 @@ def pack(ranges: ArrayLike,
         sizes: int (n,), bytes.
         alignment: every offset is a multiple of it; sizes are rounded up to it in the bound.
         capacity: bytes; stop at the first packing that fits. None: as low as possible.
-        seconds: time box; greedy runs may overstep it on very large inputs.
+        seconds: time box; greedy runs may overstep it on very large inputs. Compiling the kernels of the exact search,
+            once on a machine, is not counted.
         clock: what counts them, `time.process_time` for those of processors.
 
     Returns:
@@ -69,14 +72,13 @@ def pack(ranges: ArrayLike,
     unit = int(np.gcd.reduce(rounded)) if len(solid) else 1
     goal = None if capacity is None else capacity // unit
     offsets, bound, name = _best(range_array[solid], rounded // unit, goal, started + seconds,
-                                  clock)
+                                 clock)
     everyone = np.zeros(len(size_array), dtype=np.int64)
     everyone[solid] = offsets * unit
     height = int((everyone + size_array).max()) if len(solid) else 0
     # The last value need not be padded to the alignment.
     slack = int((rounded - size_array[solid]).max()) if len(solid) else 0
-    packing = Packing(everyone, height, min(height, bound * unit - slack), name,
-                      clock() - started)
+    packing = Packing(everyone, height, min(height, bound * unit - slack), name, clock() - started)
     if capacity is not None and height > capacity:
         raise CapacityError(capacity, packing)
     return packing
@@ -90,12 +92,20 @@ def _best(ranges: np.ndarray, sizes: np.ndarray, goal: Optional[int], deadline: 
     bound = live_max_bytes(ranges, sizes)
     enough = bound if goal is None else max(bound, goal)
     best, height, best_name = _stacked(sizes), int(sizes.sum()), "none"
+    tried = False
     for name, offsets in _greedy(ranges, sizes, enough) if height > enough else ():
         top = int((offsets + sizes).max())
         if top < height:
             best, height, best_name = offsets, top, name
         if height <= enough:
             return best, bound, best_name
+        if name == LOCAL_SEARCH and not tried:
+            tried = True
+            deadline += packing_exact.loading_seconds(clock)
+            found, _ = packing_exact.fit(ranges, sizes, enough, min(deadline,
+                                                                    clock() + MOMENT), clock, best)
+            if found is not None:
+                return found, bound, "exact"
     if height <= enough or clock() >= deadline:
         return best, bound, best_name
     if goal is not None:
@@ -113,7 +123,7 @@ def _stacked(sizes: np.ndarray) -> np.ndarray:
 
 
 def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, offsets) of the greedy members, then of the local search from the lowest order, if there is no exact one."""
+    """(name, offsets) of the greedy members, then of the local search from the lowest order."""
     if len(sizes) <= SMALL_COUNT:
         for name, order in orders(ranges, sizes):
             yield f"{name}_first_fit", _first_fit(ranges, sizes, order)
@@ -130,10 +140,9 @@ def _greedy(ranges: np.ndarray, sizes: np.ndarray, enough: int) -> Iterator[Tupl
             if lowest is None or height < lowest:
                 lowest, lowest_order = height, order
             yield f"{name}_{kind}_fit", offsets
-    if (packing_exact.LARGEST < len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and
-            lowest > enough):
+    if len(sizes) <= LOCAL_SEARCH_COUNT and lowest_order is not None and lowest > enough:
         for offsets in _moved_to_front(lowest_order, begin, end, sizes, count, enough):
-            yield "local_search", offsets
+            yield LOCAL_SEARCH, offsets
 
 
 def orders(ranges: np.ndarray, sizes: np.ndarray) -> List[Tuple[str, np.ndarray]]:

@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
 import numpy as np
 
 from transpiler.assignment.jit import compiled
+from transpiler.assignment.packing_glue import glued
 from transpiler.assignment.ranges import parts_of_time
+
+if TYPE_CHECKING:
+    from transpiler.assignment.packing_kernel import Problem
 
 LARGEST = 1_000  # values of a part that are searched: `overlaps` and the trail grow with their square
 NODES = 1_000  # of the shortest turn
-MEMBERS = 4
 # What a failure adds to a section's weight is worth so much one turn later: what failed lately says more.
 MEMORY = 0.7
 # Seconds before CP-SAT has its first turn: most problems are decided by then, and it takes half a second to load.
@@ -26,7 +29,8 @@ class Part:
     """The race for one part of time that nothing lives across.
 
     Run times of one static order are heavy-tailed, so several take turns, most of them short (Luby et al. 1993); what the others
-    have learned about which sections fail stays. Now and then CP-SAT has a turn: what is hard for the one is often easy for the other.
+    have learned about which sections fail stays. In every other turn some values are placed
+    as one. Now and then CP-SAT has a turn: what is hard for one is often easy for the other.
     """
 
     def __init__(self, values: np.ndarray, ranges: np.ndarray, sizes: np.ndarray,
@@ -40,7 +44,7 @@ class Part:
         self.generator = np.random.RandomState(0)
         self.turn = 0
         self.searched = self.solved = 0.0  # seconds of ours, and of CP-SAT's
-        self.rate = np.inf  # nodes a second
+        self.rate = np.inf if compiled() else 300.0  # nodes a second
 
     def step(self, clock: Clock, deadline: float) -> Tuple[Optional[np.ndarray], bool]:
         """One turn of one member: (offsets int64 of `values` or None, whether it is decided)."""
@@ -56,31 +60,51 @@ class Part:
 
     def _searched(self, clock: Clock, started: float,
                   deadline: float) -> Tuple[Optional[np.ndarray], bool]:
-        from transpiler.assignment.packing_kernel import (ALL_RULES, OUT_OF_NODES, SOLVED,
-                                                          new_state, search)
+        from transpiler.assignment.packing_kernel import INFEASIBLE, OUT_OF_NODES, problem_of
         longest = max(1.0, self.rate * (deadline - started))
-        nodes = int(min(NODES * luby(self.turn + 1), longest))
+        nodes = int(min(NODES * luby(self.turn // 2 + 1), longest))
         self.weight = 1 + MEMORY * (self.weight - 1)
-        state = new_state(self.problem)
-        status = search(self.capacity, self._rank(), self.weight, nodes, ALL_RULES, self.problem,
-                        state)
+        if self.turn % 2 == 0:
+            status, lows = self._run(self.problem, self.weight, self._rank(), nodes)
+        else:
+            pieces = glued(self.problem.begin, self.problem.end, self.problem.size, self.capacity,
+                           self.generator)
+            problem = problem_of(pieces.ranges, pieces.sizes)
+            rank = -self.generator.uniform(0.3, 1.3, len(pieces.sizes)) * pieces.sizes
+            status, lows = self._run(problem, np.ones(len(problem.member_at) - 1), rank, nodes)
+            lows = pieces.offsets(lows)
+            status = OUT_OF_NODES if status == INFEASIBLE else status
         seconds = clock() - started
         self.searched += seconds
         self.turn += 1
         self.rate = nodes / max(seconds, 1e-6)
-        return (state.low if status == SOLVED else None), status != OUT_OF_NODES
+        return (None if status in (OUT_OF_NODES, INFEASIBLE) else lows), status != OUT_OF_NODES
+
+    def _run(self, problem: Problem, weight: np.ndarray, rank: np.ndarray,
+             nodes: int) -> Tuple[int, np.ndarray]:
+        """The status of a search, and the offsets where it is solved."""
+        from transpiler.assignment.packing_kernel import ALL_RULES, new_state, search
+        state = new_state(problem)
+        return search(self.capacity, rank, weight, nodes, ALL_RULES, problem, state), state.low
 
     def _rank(self) -> np.ndarray:
-        """float64 (n,): the longest, the greatest area, or the largest first, or by areas that are shaken; later by all shaken."""
+        """float64 (n,): the longest first, the greatest area, or by areas that are shaken; later all shaken."""
         size = self.problem.size.astype(np.float64)
-        keys = (self.width, self.width * size, size,
-                self.width * size * self.generator.uniform(0.3, 1.3, len(size)))
-        key = keys[self.turn % MEMBERS]
-        return -key * (self.generator.uniform(0.8, 1.2, len(size)) if self.turn >= MEMBERS else 1)
+        area, own_turn = self.width * size, self.turn // 2
+        keys = (self.width, area, area * self.generator.uniform(0.3, 1.3, len(size)))
+        key = keys[own_turn % len(keys)]
+        return -key * (self.generator.uniform(0.8, 1.2, len(size)) if own_turn >= len(keys) else 1)
+
+
+def loading_seconds(clock: Clock) -> float:
+    """Loads the kernels, and compiles them where numba has not kept them yet; how long that took."""
+    started = clock()
+    fit(np.array([[0, 0]]), np.array([1]), 1, np.inf, clock)
+    return clock() - started
 
 
 def luby(turn: int) -> int:
-    """1, 1, 2, 1, 1, 2, 4, ...: the lengths of restarts, of turns from 1, that are at most a logarithm off the best for any problem."""
+    """1, 1, 2, 1, 1, 2, 4, ...: lengths of restarts, of turns from 1, at most a logarithm off the best for any problem."""
     bits = turn.bit_length()
     return 2**(bits - 1) if turn == 2**bits - 1 else luby(turn - 2**(bits - 1) + 1)
 
@@ -104,10 +128,14 @@ def fit(ranges: np.ndarray,
     found = np.zeros(len(sizes), dtype=np.int64) if offsets is None else offsets.copy()
     label = parts_of_time(ranges)
     high = np.ones(len(sizes), bool) if offsets is None else offsets + sizes > capacity
-    values = [np.flatnonzero(label == part) for part in np.unique(label[high]).tolist()]
-    if any(len(part) > LARGEST for part in values):
+    too_high = np.unique(label[high])
+    if len(too_high) and np.bincount(label)[too_high].max() > LARGEST:
         return None, False
-    waiting: List[Part] = [Part(part, ranges, sizes, capacity) for part in values]
+    everyone = np.argsort(label, kind="stable")
+    first, end = (np.searchsorted(label[everyone], too_high, side) for side in ("left", "right"))
+    waiting: List[Part] = [
+        Part(everyone[low:high], ranges, sizes, capacity) for low, high in zip(first, end)
+    ]
     while waiting and clock() < deadline:
         part = waiting.pop(0)
         lows, decided = part.step(clock, deadline)

@@ -2,7 +2,7 @@
 
 Sections, canonical solutions and the race of static orders are those of minimalloc (Moffitt, "MiniMalloc: A Lightweight Memory
 Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023), from the paper's description; the branching on one section
-and the backjumps are not. If any solution exists, then one with the least sum of size times offset, and the search may keep to it:
+and the backjumps are not. If any solution exists, then one with the least sum of size times offset, and the search keeps to it:
 
 * *Sections.* Time is cut where buffers begin. `low[i]` is the lowest offset that buffer i can still have, the floor of a section
   the least `low` of its unplaced members. A decision asks which member lies on the floor of one section: one of those with `low`
@@ -24,7 +24,7 @@ Shapes: n buffers, S sections, L levels (decisions), W words of 64 levels. Offse
 """
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ HEADS, SUPPORT, REST, EQUALS, LOCAL, JUMPS = 1, 2, 4, 8, 16, 32
 ALL_RULES = HEADS | SUPPORT | REST | EQUALS | LOCAL | JUMPS
 NOBODY = -1
 FAR = np.int64(2)**62
-TRAIL_ROWS = 64  # for each buffer
+TRAIL_ROWS = 256  # for each buffer; what is not used costs address space alone
 
 
 class Problem(NamedTuple):
@@ -61,8 +61,8 @@ class State(NamedTuple):
     uint64 (n, W). Of sections, int64 (S,): `floor`, `total` (unplaced bytes), `lowest_top` (that an unplaced member can
     reach), `choices` (members at the floor), all four to be counted anew where `stale` says so; `top` of what was placed last;
     bool (S,): `dirty`, where a `low` rose since the last check.
-    Of levels: `asked` (section, its floor, rows of trail, first and next and end in `queue`, placed buffer, rows of
-    `tops`) int64 (L, 8), `blame` (levels that the failures of its choices depend on) uint64 (L, W).
+    Of levels: `asked` (section, its floor, rows of trail, next and end in `queue`, placed buffer, rows of `tops`)
+    int64 (L, 7), `blame` (levels that the failures of its choices depend on) uint64 (L, W).
     Stacks: `trail` (buffer, its old low) int64 (rows, 2) with `trail_reason` uint64 (rows, W), `queue` of choices and
     `tops` covered by placing, int64. `conflict`: what the failure at hand depends on, uint64 (1, W); `scratch` int64 (n,).
     `by_low`: the members of each section, sorted when it was checked last.
@@ -90,7 +90,7 @@ class State(NamedTuple):
     used: np.ndarray
 
 
-SECTION, FLOOR, TRAIL, FIRST, NEXT, END, PLACED, TOPS = range(8)  # columns of `asked`
+SECTION, FLOOR, TRAIL, NEXT, END, PLACED, TOPS = range(7)  # columns of `asked`
 TRAIL_USED, LEVELS_USED, TOPS_USED, UNPLACED = range(4)  # of `used`
 
 
@@ -105,7 +105,7 @@ def problem_of(ranges: np.ndarray, sizes: np.ndarray) -> Problem:
     return Problem(begin, end, sizes, *_joined(inside), *_joined(beside))
 
 
-def _joined(lists: list) -> tuple:
+def _joined(lists: List[np.ndarray]) -> Tuple[np.ndarray, np.ndarray]:
     """(starts, everything) of int64 lists."""
     starts = np.cumsum([0] + [len(each) for each in lists]).astype(np.int64)
     return starts, np.concatenate(lists + [np.zeros(0, np.int64)]).astype(np.int64)
@@ -120,12 +120,11 @@ def new_state(problem: Problem) -> State:
     return State(np.zeros(count, ints), np.full(count, NOBODY, ints),
                  np.zeros((count, words), np.uint64), np.zeros(parts, ints), np.zeros(parts, ints),
                  np.zeros(parts, ints), np.zeros(parts, ints), np.ones(parts, np.bool_),
-                 np.zeros(parts, ints), np.ones(parts, np.bool_), np.zeros((levels, 8), ints),
+                 np.zeros(parts, ints), np.ones(parts, np.bool_), np.zeros((levels, 7), ints),
                  np.zeros((levels, words), np.uint64), np.empty((rows, 2), ints),
                  np.empty((rows, words), np.uint64), np.empty(levels * (widest + 1), ints),
                  np.empty(spans, ints), np.zeros((1, words), np.uint64), np.empty(count, ints),
-                 problem.members.copy(),
-                 np.array([0, 0, 0, count], ints))
+                 problem.members.copy(), np.array([0, 0, 0, count], ints))
 
 
 @njit
@@ -383,9 +382,9 @@ def ask(s, capacity, rules, rank, problem, state):
     for k in range(problem.member_at[s], problem.member_at[s + 1]):
         if state.level[problem.members[k]] < 0:
             add(state.blame, at, state.reason, problem.members[k])
-    asked[at, SECTION], asked[at, FLOOR], asked[at, TRAIL] = s, state.floor[s], state.used[
-        TRAIL_USED]
-    asked[at, FIRST], asked[at, NEXT], asked[at, END] = first, first, end
+    asked[at, SECTION], asked[at, FLOOR], asked[at,
+                                                TRAIL] = s, state.floor[s], state.used[TRAIL_USED]
+    asked[at, NEXT], asked[at, END] = first, end
     asked[at, PLACED], asked[at, TOPS] = NOBODY, state.used[TOPS_USED]
     state.used[LEVELS_USED] += 1
 
@@ -401,7 +400,7 @@ def rests(buffer, floor, begin, end, tops):
 
 @njit
 def blame_neighbours(buffer, sets, row, problem, state):
-    """Put into the set `row` of `sets` where the placed ones that overlap `buffer` are, and why the others are no lower than they are."""
+    """Put into the set `row` of `sets` where placed ones that overlap `buffer` are, and why the others are no lower."""
     overlaps, level, reason = problem.overlaps, state.level, state.reason
     for k in range(problem.overlap_at[buffer], problem.overlap_at[buffer + 1]):
         i = overlaps[k]

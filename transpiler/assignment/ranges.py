@@ -141,7 +141,7 @@ def sections(ranges: np.ndarray) -> Tuple[np.ndarray, np.ndarray, int]:
 
 
 def parts_of_time(ranges: np.ndarray) -> np.ndarray:
-    """int64 (n,), the part of time that each range lies in: parts are numbered in time, and no range crosses from one into another."""
+    """int64 (n,), the part of time that each range lies in: numbered in time, and no range crosses from one into another."""
     order = np.argsort(ranges[:, 0], kind="stable")
     first, last = ranges[order, 0], ranges[order, 1]
     begins = np.zeros(len(order), dtype=np.int64)
