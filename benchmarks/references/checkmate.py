@@ -70,7 +70,8 @@ class Checkmate:
     linear: Linear = field(default_factory=Linear)
     there: Dict[Pair, int] = field(default_factory=dict)
     again: Dict[Pair, int] = field(default_factory=dict)
-    made: Dict[Pair, int] = field(default_factory=dict)  # the cell is new: R of its op, if that makes no other
+    made: Dict[Pair, int] = field(
+        default_factory=dict)  # the cell is new: R of its op, if that makes no other
 
     def __post_init__(self) -> None:
         problem, memory = self.problem, self.problem.memory
@@ -125,8 +126,9 @@ class Checkmate:
 
     def _present(self, stage: int, cell: int) -> List[Term]:
         """Whether the cell is there at some time of the stage, as terms of a sum."""
-        return [(1, table[stage, cell]) for table in (self.there, self.made)
-                if (stage, cell) in table]
+        return [
+            (1, table[stage, cell]) for table in (self.there, self.made) if (stage, cell) in table
+        ]
 
     def _flow(self, stage: int) -> None:
         """What is read is there; what is there was there before, or is made."""
@@ -154,8 +156,9 @@ class Checkmate:
     def _bytes(self, stage: int) -> None:
         """No run of the stage, nor its op, needs more than the limit."""
         problem, linear = self.problem, self.linear
-        there: List[Term] = [(self._units(c), self.there[stage, c]) for c in self.free
-                             if (stage, c) in self.there]
+        there: List[Term] = [
+            (self._units(c), self.there[stage, c]) for c in self.free if (stage, c) in self.there
+        ]
         room = self._room(self._between[stage])
         freed = {cell: [] for cell in self.free}  # type: Dict[int, List[int]]
         for op in self.ops:
@@ -163,9 +166,13 @@ class Checkmate:
             if run is None:
                 continue
             touched = [c for c in self._users_of(op) if (stage, c) in self.there]
-            goes = {c: self._freed(stage, c, op, run, freed) for c in touched
-                    if c not in problem.memory.touches[stage]}
-            new = [(self._units(c), self.made[stage, c]) for c in problem.results[op]
+            goes = {
+                c: self._freed(stage, c, op, run, freed)
+                for c in touched
+                if c not in problem.memory.touches[stage]
+            }
+            new = [(self._units(c), self.made[stage, c])
+                   for c in problem.results[op]
                    if (stage, c) in self.made]
             # Of all that it makes what is there already is made for nothing, and goes at once.
             spare = [(self._units(c), run) for c in problem.results[op] if c in self._is_free]
@@ -175,7 +182,8 @@ class Checkmate:
             linear.at_most(there + new + spare + place, room)
             total = linear.variable(self.limit // self.unit + 1)
             # Less may be freed than could be: U is at least what is there.
-            linear.at_most(there + new + [(-self._units(c), v) for c, v in goes.items()] + [(-1, total)], 0)
+            linear.at_most(
+                there + new + [(-self._units(c), v) for c, v in goes.items()] + [(-1, total)], 0)
             there = [(1, total)]
         self._original(stage, there, freed)
 
@@ -183,7 +191,8 @@ class Checkmate:
         memory = self.problem.memory
         goes = {
             c: self._freed(stage, c, stage, None, freed)
-            for c in memory.touches[stage] if (stage, c) in self.there
+            for c in memory.touches[stage]
+            if (stage, c) in self.there
         }
         place = [(-self._units(a), goes[a]) for a in _givers(memory.pairs[stage], goes)]
         self.linear.at_most(there + place, self._room(self._fixed[stage]))

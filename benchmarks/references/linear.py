@@ -41,18 +41,21 @@ class Linear:
         solver.SetTimeLimit(int(1000 * seconds))
         found = [solver.NumVar(0, upper, "") for upper in self.upper]
         for terms, right in self.rows:
-            row = solver.Constraint(-solver.infinity(), right)
+            # Bytes and ones side by side are hard on a solver of floating point: each row in its own unit.
+            unit = max((abs(coefficient) for coefficient, _ in terms), default=1)
+            row = solver.Constraint(-solver.infinity(), right / unit)
             for coefficient, variable in terms:
-                row.SetCoefficient(found[variable], row.GetCoefficient(found[variable]) + coefficient)
-        objective = solver.Objective()
+                row.SetCoefficient(found[variable],
+                                   row.GetCoefficient(found[variable]) + coefficient / unit)
+        unit = max(1, *self.costs)
         for variable, cost in zip(found, self.costs):
-            objective.SetCoefficient(variable, cost)
+            solver.Objective().SetCoefficient(variable, cost / unit)
         status = solver.Solve()
         if status == pywraplp.Solver.INFEASIBLE:
             return Solution(None, float("inf"), True)
         if status != pywraplp.Solver.OPTIMAL:
             return Solution(None, 0.0, False)
-        value = objective.Value()
+        value = solver.Objective().Value() * unit
         return Solution(value, value, True, tuple(v.solution_value() for v in found))
 
     def solved(self, seconds: float, hint: Sequence[int] = ()) -> Solution:
@@ -66,7 +69,7 @@ class Linear:
             model.AddHint(variable, value)
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
-        solver.parameters.num_workers = 2
+        solver.parameters.num_workers = 4
         status = solver.Solve(model)
         if status == cp_model.INFEASIBLE:
             return Solution(None, float("inf"), True)

@@ -31,7 +31,10 @@ class Net:
     make: Callable[[int], nn.Layer]
     per_pixel: bool = False
 
-    def case(self, batch_size: Optional[int] = None, pixels: Optional[Pixels] = None, narrower: int = 1) -> Case:
+    def case(self,
+             batch_size: Optional[int] = None,
+             pixels: Optional[Pixels] = None,
+             narrower: int = 1) -> Case:
         """The training program, with SGD."""
         height, width = pixels or self.pixels
         with drafting(Options(batch_size=batch_size), self.batch_size) as draft:
@@ -214,5 +217,7 @@ OURS: Mapping[str, Callable[[], Case]] = MappingProxyType({
 CASES: Mapping[str, Callable[[], Case]] = MappingProxyType({
     **SMALL,
     **OURS,
-    **{name: net.case for name, net in NETS.items()},
+    **{
+        name: net.case for name, net in NETS.items()
+    },
 })

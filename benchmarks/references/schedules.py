@@ -161,7 +161,8 @@ def _check(problem: RematProblem, plan: RematPlan, step: Step, number: int, firs
         if step.writes or tuple(plan.cell_of[i] for i in step.reads) != tuple(
                 problem.memory.touches[step.op]):
             raise ValueError(f"step {number} is not op {step.op}")
-    elif not problem.results[step.op] or {plan.cell_of[i] for i in step.reads} != set(problem.operands[step.op]):
+    elif not problem.results[step.op] or {plan.cell_of[i] for i in step.reads} != set(
+            problem.operands[step.op]):
         raise ValueError(f"step {number} cannot run op {step.op} again")
     for instance in step.reads:
         if instance >= cells and instance not in born:

@@ -15,14 +15,22 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.between import keeping_less
 from transpiler.passes.remat.bound import least_seconds
-from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
+from transpiler.passes.remat.improve import Allowance, improved
+from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
+                                            proved)
 from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
+from transpiler.passes.remat.stages import is_chain
+from transpiler.passes.remat.steps import profile
 from transpiler.planning.plans import Plan, Recomputed
 
 # A smaller gain is not worth clones.
 _WORTH_IT = 0.99
 _MOST_PROOFS = 8
+# Local search: from so many candidates, in so many ops simulated for all and plans for each, chains' few, which dynamic programming
+# has made; where some in turn bring nothing, the others are not tried.
+_MOST_SEARCHES, _SEARCH_OPS, _PLANS_EACH, _PLANS_OF_CHAINS = 10, 200_000, 64, 8
+_GAIN, _MOST_IDLE = 0.99, 2
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Fitter:
                 self._untouched.append(_Candidate(base, problem, rungs[0]))
         self._candidates = front(self._candidates)
         if exact:
+            self._candidates = front(self._candidates + _searches(self._candidates))
             self._candidates = front(self._candidates + _proofs(self._candidates))
 
     def lowest(self) -> Plan:
@@ -85,6 +94,8 @@ class Fitter:
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
+            if math.isinf(seconds):
+                best = _searched(best, Allowance(_SEARCH_OPS))
             highest = best.peak if math.isinf(seconds) else limit
             return self._apply(self._keeping_less(best, seconds, highest))
         for start in self._untouched:
@@ -154,6 +165,33 @@ def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
             origin = ops[problem.ops[step.op]].origin
             found[origin] = found.get(origin, 0.0) + problem.seconds[step.op]
     return found
+
+
+def _searches(candidates: List[_Candidate]) -> List[_Candidate]:
+    """What local search makes of some of `candidates`, that of the lowest peak first. It depends on no budget."""
+    found: List[_Candidate] = []
+    allowed, idle = Allowance(_SEARCH_OPS), 0
+    for each in candidates[::-(1 + len(candidates) // _MOST_SEARCHES)]:
+        better = _searched(each, allowed)
+        idle = 0 if better.seconds < each.seconds * _GAIN else idle + 1
+        found.append(better)
+        if idle > _MOST_IDLE or allowed.ops <= 0:
+            break
+    return found
+
+
+def _searched(candidate: _Candidate, allowed: Allowance) -> _Candidate:
+    """`candidate`, or one of no higher peak that takes less time; what it took is no longer in `allowed`."""
+    rung = candidate.rung
+    plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
+    mine = min(allowed.ops, plans * len(rung.problem))
+    own = Allowance(mine)
+    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, own)
+    allowed.ops -= mine - max(0, own.ops)
+    if plan is rung.plan:
+        return candidate
+    peak = profile(rung.problem, plan).peak
+    return replace(candidate, rung=Rung(peak, plan.seconds, plan, rung.problem))
 
 
 def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:
