@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
@@ -34,7 +34,9 @@ _GAIN, _MOST_IDLE = 0.99, 2
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
+    """A plan in the choice: a rung, on what the other passes have left."""
+
     base: Plan
     problem: RematProblem  # of the base, with all that may be cloned
     rung: Rung
@@ -67,19 +69,29 @@ class Fitter:
                  exact: bool = False) -> None:
         self._finished = finished
         self._context = context
-        self._candidates: List[_Candidate] = []
-        self._untouched: List[_Candidate] = []
+        self._candidates: List[Candidate] = []
+        self._untouched: List[Candidate] = []
         for base in different(bases):
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
-                self._candidates.extend(_Candidate(base, problem, rung) for rung in rungs[1:])
-                self._untouched.append(_Candidate(base, problem, rungs[0]))
+                self._candidates.extend(Candidate(base, problem, rung) for rung in rungs[1:])
+                self._untouched.append(Candidate(base, problem, rungs[0]))
         self._candidates = front(self._candidates)
         if exact:
             self._candidates = front(self._candidates + _searches(self._candidates))
             self._candidates = front(self._candidates + _proofs(self._candidates))
+
+    @property
+    def choice(self) -> Tuple[Candidate, ...]:
+        """All plans that are picked from, by falling peak and rising time, but for those that compute nothing again."""
+        return tuple(self._candidates)
+
+    @property
+    def untouched(self) -> Tuple[Candidate, ...]:
+        """Those that compute nothing again, one for each base."""
+        return tuple(self._untouched)
 
     def lowest(self) -> Plan:
         """The plan of the lowest peak, whatever its time."""
@@ -104,7 +116,7 @@ class Fitter:
                 return self._apply(kept)
         return self._finished
 
-    def _keeping_less(self, chosen: _Candidate, seconds: float, highest: float) -> _Candidate:
+    def _keeping_less(self, chosen: Candidate, seconds: float, highest: float) -> Candidate:
         """The same, but where the program runs in two parts the time that is left is for keeping less between them, at no more than
         `highest` bytes."""
         graph = chosen.base.graph
@@ -140,7 +152,7 @@ class Fitter:
         lowest = finished if fits else self.lowest()
         return lowest if judge(lowest).budget_bytes <= peak else None
 
-    def _apply(self, chosen: _Candidate) -> Plan:
+    def _apply(self, chosen: Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
@@ -156,7 +168,7 @@ class Fitter:
                        recomputed=done)
 
 
-def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
+def _by_origin(chosen: Candidate) -> Dict[Optional[int], float]:
     """Seconds of the clones, by the op that was read which each is one of."""
     ops, problem = chosen.base.graph.ops, chosen.rung.problem
     found: Dict[Optional[int], float] = {}
@@ -167,9 +179,9 @@ def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
     return found
 
 
-def _searches(candidates: List[_Candidate]) -> List[_Candidate]:
+def _searches(candidates: List[Candidate]) -> List[Candidate]:
     """What local search makes of some of `candidates`, that of the lowest peak first. It depends on no budget."""
-    found: List[_Candidate] = []
+    found: List[Candidate] = []
     allowed, idle = Allowance(_SEARCH_OPS), 0
     for each in candidates[::-(1 + len(candidates) // _MOST_SEARCHES)]:
         better = _searched(each, allowed)
@@ -180,7 +192,7 @@ def _searches(candidates: List[_Candidate]) -> List[_Candidate]:
     return found
 
 
-def _searched(candidate: _Candidate, allowed: Allowance) -> _Candidate:
+def _searched(candidate: Candidate, allowed: Allowance) -> Candidate:
     """`candidate`, or one of no higher peak that takes less time; what it took is no longer in `allowed`."""
     rung = candidate.rung
     plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
@@ -194,7 +206,7 @@ def _searched(candidate: _Candidate, allowed: Allowance) -> _Candidate:
     return replace(candidate, rung=Rung(peak, plan.seconds, plan, rung.problem))
 
 
-def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:
+def _proofs(candidates: List[Candidate]) -> List[Candidate]:
     """For the peaks of some of `candidates`, the cheapest plans from the same base."""
     chosen = candidates[::1 + len(candidates) // _MOST_PROOFS]
     found = ((each, proved(each.problem, each.peak)) for each in chosen)

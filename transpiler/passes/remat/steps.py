@@ -94,6 +94,19 @@ def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
     return found.bytes - numpy.cumsum(change)[:-1]
 
 
+def bytes_before(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
+    """Bytes before each op of the untouched program, without those of the cells of `free`."""
+    seen = profile(problem, untouched(problem))
+    memory, dropped = problem.memory, set(free)
+    change = numpy.zeros(len(problem) + 2)
+    change[1:-1] = numpy.array(memory.leaves, float) - memory.collects
+    for cell, first in enumerate(seen.first):
+        if cell not in dropped and first >= 0:
+            change[first + (not memory.from_start[cell])] += memory.sizes[cell]
+            change[seen.last[cell] + 1] -= memory.sizes[cell]
+    return numpy.cumsum(change)[:-2]
+
+
 def least_peak(problem: RematProblem) -> int:
     """No plan has a lower peak: what can't be dropped is there, and what an op touches, but for what it works in place on."""
     fixed = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
