@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.kept import boundary_of
@@ -157,7 +158,7 @@ class Fitter:
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
         done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
-                          least_seconds(problem, chosen.peak),
+                          partial(least_seconds, problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates), _by_origin(chosen))
         saved = base.after.peak_bytes - after.peak_bytes
         return replace(base,

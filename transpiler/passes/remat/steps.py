@@ -107,11 +107,17 @@ def bytes_before(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
     return numpy.cumsum(change)[:-2]
 
 
-def least_peak(problem: RematProblem) -> int:
-    """No plan has a lower peak: what can't be dropped is there, and what an op touches, but for what it works in place on."""
-    fixed = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
+def least_levels(problem: RematProblem) -> numpy.ndarray:
+    """Bytes that every plan needs at each op: what can't be dropped is there, and what the op touches, but for what it works in place
+    on."""
+    levels = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
     for at, cells in enumerate(problem.memory.touches):
         heirs = {b for _, b in problem.memory.pairs[at]}
-        fixed[at] += sum(
+        levels[at] += sum(
             problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in heirs)
-    return int(fixed.max()) if len(fixed) else 0
+    return levels
+
+
+def least_peak(problem: RematProblem) -> int:
+    """No plan has a lower peak."""
+    return int(least_levels(problem).max()) if len(problem) else 0
