@@ -13,7 +13,7 @@ from benchmarks.references.windows import least_seconds_in_windows
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import profile
-from transpiler.planning.fitting import Candidate, Fitter
+from transpiler.planning.fitting import Fitter
 
 _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SHARES = (1.0, 0.9)  # of the budget, for the relaxation that is rounded: the paper takes 0.9
@@ -94,9 +94,9 @@ def compared(name: str, case: Case, count: int, limits: Limits) -> Iterator[Row]
     """Rows for `count` budgets, evenly from the least that any method reaches to where nothing runs again. They are rounded up: no
     plan shall miss one by the bytes of a scalar."""
     fitter, step = choice(case)
-    problems = [each.problem for each in fitter.untouched]
-    tables = _tables(problems)
-    most = min(each.peak for each in fitter.untouched)
+    untouched = [each for each in fitter.choice if not each.rung.plan.clones]
+    tables = _tables([each.problem for each in untouched])
+    most = min(each.peak for each in untouched)
     least = min([c.peak for c in fitter.choice] +
                 [peak for table in tables.values() for peak, _ in table],
                 default=most)
@@ -116,15 +116,10 @@ def _tables(problems: List[RematProblem]) -> Dict[str, List[Tuple[int, float]]]:
     return found
 
 
-def _picked(fitter: Fitter, peak: int) -> Optional[Candidate]:
-    fitting = [c for c in (*fitter.choice, *fitter.untouched) if c.peak <= peak]
-    return min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
-
-
 def _row(name: str, fitter: Fitter, peak: int, step: float,
          tables: Mapping[str, List[Tuple[int, float]]], limits: Limits) -> Row:
-    picked = _picked(fitter, peak)
-    problem = picked.problem if picked else fitter.untouched[0].problem
+    picked = fitter.cheapest(peak)
+    problem = (picked or fitter.choice[0]).problem
     references = {rule: cheapest(table, peak) for rule, table in tables.items()}
     if name.startswith(("tanh", "chain")):
         references["revolve"] = _revolve(problem, peak)

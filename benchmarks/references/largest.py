@@ -55,7 +55,7 @@ def _forward_share(name: str) -> float:
     """The forward part's share of a step."""
     from benchmarks.references.compared import choice
     fitter, step = choice(NETS[name].case())
-    problem = fitter.untouched[0].problem
+    problem = fitter.choice[0].problem
     return sum(problem.seconds[:problem.boundary]) / step
 
 

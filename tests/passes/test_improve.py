@@ -8,6 +8,7 @@ import pytest
 
 from tests.graphs import Draft
 from tests.passes.test_recompute_main import UNIT, _backward, _problem
+from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.passes.remat import exact_remat
 from transpiler.passes.remat.evict import Eviction, evict
@@ -16,6 +17,8 @@ from transpiler.passes.remat.ladder import DISTANCE_POWERS, ladder
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import profile, untouched
+from transpiler.planning import PlanOptions, plan
+from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
 
@@ -53,16 +56,16 @@ def test_no_plan_gets_slower_or_higher_and_the_verifier_takes_each(count: int, w
     problem = _problem(graph)
     found = _found(problem, graph, 100_000)
     assert len(found) > 1
-    for rung, plan in found:
-        assert plan.seconds <= rung.seconds and profile(problem, plan).peak <= rung.peak
-        new = apply_plan(graph.copy(), rung.problem, plan)
+    for rung, made in found:
+        assert made.seconds <= rung.seconds and profile(problem, made).peak <= rung.peak
+        new = apply_plan(graph.copy(), rung.problem, made)
         verify(graph, new, {op.id: op.origin for op in new.walk() if op.origin is not None})
 
 
 def test_long_nets_of_blocks_gain() -> None:
     graph = _blocks(16, 3 * 1024)
     found = _found(_problem(graph), graph, 400_000)
-    gains = [1 - plan.seconds / rung.seconds for rung, plan in found]
+    gains = [1 - made.seconds / rung.seconds for rung, made in found]
     assert max(gains) > 0.05
 
 
@@ -72,9 +75,9 @@ def test_no_plan_is_below_what_is_proved(seed: int) -> None:
     problem = _problem(graph)
     found = _found(problem, graph, 100_000)
     assert found
-    for rung, plan in found:
+    for rung, made in found:
         best = exact_remat.cheapest(problem, rung.peak)
-        assert best is not None and plan.seconds >= best.seconds * (1 - 1e-6)
+        assert best is not None and made.seconds >= best.seconds * (1 - 1e-6)
 
 
 def test_without_work_allowed_the_plan_is_what_it_was() -> None:
@@ -95,3 +98,29 @@ def test_a_guarded_value_stays_and_what_else_must_go_is_chosen_anew() -> None:
     guarded = evict(problem, Eviction(limit, guarded={cell: ((0, len(problem)),)}))
     assert guarded is not None and profile(problem, guarded).peak <= limit
     assert cell not in {guarded.cell_of[i] for step in guarded.steps for i in step.writes}
+
+
+def test_what_takes_less_than_the_least_is_not_taken() -> None:
+    graph = _blocks(16, 3 * 1024)
+    problem = _problem(graph)
+    rungs = ladder(graph, problem)[1:]
+    free = [improved(problem, r.plan, r.peak, DISTANCE_POWERS, Allowance(200_000)) for r in rungs]
+    gaining = [(r, made) for r, made in zip(rungs, free) if made.seconds < r.seconds]
+    assert gaining
+    for rung, made in gaining:
+        least = (made.seconds + rung.seconds) / 2
+        held = improved(problem, rung.plan, rung.peak, DISTANCE_POWERS, Allowance(200_000), least)
+        assert least <= held.seconds <= rung.seconds
+
+
+def test_more_budget_is_never_slower_where_local_search_gains() -> None:
+    graph = _blocks(10, 3 * 1024)
+    most = plan(graph, COLLECTING, {}, PlanOptions(recompute='')).budget_bytes
+    found = []
+    for budget in range(UNIT, most + 1, UNIT):
+        try:
+            found.append(plan(graph, COLLECTING, {}, PlanOptions(budget=budget)))
+        except MemoryBudgetError:
+            assert not found
+    seconds = [each.recomputed.seconds if each.recomputed else 0.0 for each in found]
+    assert len(seconds) > 20 and seconds == sorted(seconds, reverse=True) and seconds[-1] == 0

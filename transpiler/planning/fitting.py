@@ -28,10 +28,9 @@ from transpiler.planning.plans import Plan, Recomputed
 # A smaller gain is not worth clones.
 _WORTH_IT = 0.99
 _MOST_PROOFS = 8
-# Local search: from so many candidates, in so many ops simulated for all and plans for each, chains' few, which dynamic programming
-# has made; where some in turn bring nothing, the others are not tried.
-_MOST_SEARCHES, _SEARCH_OPS, _PLANS_EACH, _PLANS_OF_CHAINS = 10, 200_000, 64, 8
-_GAIN, _MOST_IDLE = 0.99, 2
+# Local search starts from the candidate that is chosen and those of so many lower peaks together, with so many plans for each (for
+# chains, which dynamic programming has made, fewer), and no more ops simulated than these.
+_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 3, 48, 8, 100_000
 
 
 @dataclass(frozen=True)
@@ -81,18 +80,21 @@ class Fitter:
                 self._untouched.append(Candidate(base, problem, rungs[0]))
         self._candidates = front(self._candidates)
         if exact:
-            self._candidates = front(self._candidates + _searches(self._candidates))
             self._candidates = front(self._candidates + _proofs(self._candidates))
 
     @property
     def choice(self) -> Tuple[Candidate, ...]:
-        """All plans that are picked from, by falling peak and rising time, but for those that compute nothing again."""
-        return tuple(self._candidates)
+        """All plans that are picked from, by falling peak and rising time; those that compute nothing again, one of each base, are the
+        first."""
+        return (*self._untouched, *self._candidates)
 
-    @property
-    def untouched(self) -> Tuple[Candidate, ...]:
-        """Those that compute nothing again, one for each base."""
-        return tuple(self._untouched)
+    def cheapest(self, peak: int) -> Optional[Candidate]:
+        """The plan that a budget of so many bytes gets, if all that it needs is its peak."""
+        fitting = [c for c in self.choice if c.peak <= peak]
+        chosen = min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
+        if chosen is None or not chosen.rung.plan.clones:
+            return chosen
+        return next(iter(self._searched(chosen)), chosen)
 
     def lowest(self) -> Plan:
         """The plan of the lowest peak, whatever its time."""
@@ -108,7 +110,7 @@ class Fitter:
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
             if math.isinf(seconds):
-                best = _searched(best, Allowance(_SEARCH_OPS))
+                best = next(iter(self._searched(best)), best)
             highest = best.peak if math.isinf(seconds) else limit
             return self._apply(self._keeping_less(best, seconds, highest))
         for start in self._untouched:
@@ -116,6 +118,23 @@ class Fitter:
             if kept is not start and kept.peak <= self._finished.needed_bytes:
                 return self._apply(kept)
         return self._finished
+
+    def _searched(self, chosen: Candidate) -> List[Candidate]:
+        """What local search makes of `chosen`, and of the candidates of the next lower peaks, if it takes less time than `chosen`: the
+        cheapest first.
+
+        None is taken below the time that a candidate has so many steps above its own start: who chooses that one gets no slower
+        plan from what is more budget.
+        """
+        order = sorted(self._candidates, key=lambda c: (c.seconds, c.peak))
+        at = next((at for at, each in enumerate(order) if each is chosen), len(order))
+        allowed, found = Allowance(_SEARCH_OPS), []
+        for number in range(at, min(at + _STARTS, len(order))):
+            least = order[number - _STARTS].seconds if number >= _STARTS else 0.0
+            better = _improved(order[number], least, allowed)
+            if better.seconds < chosen.seconds:
+                found.append(better)
+        return sorted(found, key=lambda c: (c.seconds, c.peak))
 
     def _keeping_less(self, chosen: Candidate, seconds: float, highest: float) -> Candidate:
         """The same, but where the program runs in two parts the time that is left is for keeping less between them, at no more than
@@ -149,7 +168,8 @@ class Fitter:
             else:
                 low = middle + 1
         if found is not None:
-            return found
+            better = map(self._apply, self._searched(candidates[high]))
+            return next((plan for plan in better if judge(plan).budget_bytes <= peak), found)
         lowest = finished if fits else self.lowest()
         return lowest if judge(lowest).budget_bytes <= peak else None
 
@@ -180,27 +200,15 @@ def _by_origin(chosen: Candidate) -> Dict[Optional[int], float]:
     return found
 
 
-def _searches(candidates: List[Candidate]) -> List[Candidate]:
-    """What local search makes of some of `candidates`, that of the lowest peak first. It depends on no budget."""
-    found: List[Candidate] = []
-    allowed, idle = Allowance(_SEARCH_OPS), 0
-    for each in candidates[::-(1 + len(candidates) // _MOST_SEARCHES)]:
-        better = _searched(each, allowed)
-        idle = 0 if better.seconds < each.seconds * _GAIN else idle + 1
-        found.append(better)
-        if idle > _MOST_IDLE or allowed.ops <= 0:
-            break
-    return found
-
-
-def _searched(candidate: Candidate, allowed: Allowance) -> Candidate:
-    """`candidate`, or one of no higher peak that takes less time; what it took is no longer in `allowed`."""
+def _improved(candidate: Candidate, least: float, allowed: Allowance) -> Candidate:
+    """`candidate`, or one of no higher peak that takes less time, but not less than `least`; what it took is gone from `allowed`."""
     rung = candidate.rung
     plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
-    mine = min(allowed.ops, plans * len(rung.problem))
-    own = Allowance(mine)
-    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, own)
-    allowed.ops -= mine - max(0, own.ops)
+    given = min(allowed.ops, plans * len(rung.problem))
+    own = Allowance(given)
+    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, own,
+                    least - candidate.base.extra_seconds)
+    allowed.ops -= given - max(0, own.ops)
     if plan is rung.plan:
         return candidate
     peak = profile(rung.problem, plan).peak

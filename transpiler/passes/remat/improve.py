@@ -36,15 +36,19 @@ class Allowance:
         return self.ops >= 0
 
 
-def improved(problem: RematProblem, plan: RematPlan, peak: int, powers: Tuple[float, ...],
-             allowed: Allowance) -> RematPlan:
-    """A plan of no higher peak than `peak` that takes less time than `plan`, or `plan`.
+def improved(problem: RematProblem,
+             plan: RematPlan,
+             peak: int,
+             powers: Tuple[float, ...],
+             allowed: Allowance,
+             least: float = 0.0) -> RematPlan:
+    """A plan of no higher peak than `peak` that takes less time than `plan`, but not less than `least` seconds, or `plan`.
 
     `powers` are those of the distance to the next use; the better one to begin with is taken.
     """
     search = None
     for power in powers:
-        start = _Search(problem, peak, power, allowed)
+        start = _Search(problem, peak, power, allowed, least)
         if start.best is not None and (search is None or start.seconds < search.seconds):
             search = start
     if search is None:
@@ -55,12 +59,14 @@ def improved(problem: RematProblem, plan: RematPlan, peak: int, powers: Tuple[fl
 
 class _Search:
 
-    def __init__(self, problem: RematProblem, peak: int, power: float, allowed: Allowance) -> None:
+    def __init__(self, problem: RematProblem, peak: int, power: float, allowed: Allowance,
+                 least: float) -> None:
         self._problem = problem
         self._peak = peak
         self._power = power
         self._turns = Turns(problem, power)
         self._allowed = allowed
+        self._least = least
         self._guards: Guards = {}
         self.best: Optional[RematPlan] = None  # `_made` asks for its time
         if allowed.take(len(problem)):
@@ -94,7 +100,10 @@ class _Search:
         most = self.seconds * _BEFORE_RESTORING
         how = Eviction(self._peak, self._peak + 1, most, distance_power=self._power, guarded=guards)
         plan = evict(self._problem, how, self._turns)
-        return None if plan is None else restore(self._problem, plan, profile(self._problem, plan))
+        if plan is None:
+            return None
+        plan = restore(self._problem, plan, profile(self._problem, plan))
+        return plan if plan.seconds >= self._least else None
 
 
 def _promising(problem: RematProblem, plan: RematPlan) -> List[Gap]:
