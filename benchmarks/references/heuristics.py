@@ -13,6 +13,7 @@ from transpiler.passes.remat.stages import droppable, last_readers
 from transpiler.passes.remat.steps import RematPlan
 
 _SEGMENTS = 24  # sizes of segments that the greedy rule is tried with
+_DISTANCES = 32
 
 
 def points(problem: RematProblem) -> List[int]:
@@ -36,8 +37,9 @@ def square_root(problem: RematProblem, ops: Sequence[int]) -> Iterator[RematPlan
 
 
 def equal_distances(problem: RematProblem, ops: Sequence[int]) -> Iterator[RematPlan]:
-    """Each k-th of the ops, for all k."""
-    for distance in range(1, len(ops) + 1):
+    """Each k-th of the ops, for all small k and some large ones."""
+    for distance in dict.fromkeys(
+            round(max(1, len(ops))**(number / (_DISTANCES - 1))) for number in range(_DISTANCES)):
         yield _keeping(problem, ops[distance - 1::distance])
 
 

@@ -30,7 +30,9 @@ _WORTH_IT = 0.99
 _MOST_PROOFS = 8
 # Local search starts from the candidate that is chosen and those of so many lower peaks together, with so many plans for each (for
 # chains, which dynamic programming has made, fewer), and no more ops simulated than these.
-_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 3, 48, 8, 100_000
+_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 3, 32, 8, 60_000
+# Of the proved bound: who is as near as that is not searched from.
+_NEAR = 1.05
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ class Fitter:
         plan from what is more budget.
         """
         order = sorted(self._candidates, key=lambda c: (c.seconds, c.peak))
-        at = next((at for at, each in enumerate(order) if each is chosen), len(order))
+        bound = chosen.base.extra_seconds + least_seconds(chosen.rung.problem, chosen.peak)
+        near = chosen.seconds <= _NEAR * bound
+        at = len(order) if near else next(at for at, each in enumerate(order) if each is chosen)
         allowed, found = Allowance(_SEARCH_OPS), []
         for number in range(at, min(at + _STARTS, len(order))):
             least = order[number - _STARTS].seconds if number >= _STARTS else 0.0
