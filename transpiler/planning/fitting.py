@@ -129,16 +129,13 @@ class Fitter:
         plan from what is more budget.
         """
         order = sorted(self._candidates, key=lambda c: (c.seconds, c.peak))
-        bound = chosen.base.extra_seconds + least_seconds(chosen.rung.problem, chosen.peak)
-        near = chosen.seconds <= _NEAR * bound
-        at = len(order) if near else next(at for at, each in enumerate(order) if each is chosen)
-        allowed, found = Allowance(_SEARCH_OPS), []
-        for number in range(at, min(at + _STARTS, len(order))):
-            least = order[number - _STARTS].seconds if number >= _STARTS else 0.0
-            better = _improved(order[number], least, allowed)
-            if better.seconds < chosen.seconds:
-                found.append(better)
-        return sorted(found, key=lambda c: (c.seconds, c.peak))
+        at = next(at for at, each in enumerate(order) if each is chosen)
+        found = [
+            _improved(order[number], order[number - _STARTS].seconds if number >= _STARTS else 0.0)
+            for number in range(at, min(at + _STARTS, len(order)))
+        ]
+        return sorted((each for each in found if each.seconds < chosen.seconds),
+                      key=lambda c: (c.seconds, c.peak))
 
     def _keeping_less(self, chosen: Candidate, seconds: float, highest: float) -> Candidate:
         """The same, but where the program runs in two parts the time that is left is for keeping less between them, at no more than
@@ -204,15 +201,15 @@ def _by_origin(chosen: Candidate) -> Dict[Optional[int], float]:
     return found
 
 
-def _improved(candidate: Candidate, least: float, allowed: Allowance) -> Candidate:
-    """`candidate`, or one of no higher peak that takes less time, but not less than `least`; what it took is gone from `allowed`."""
+def _improved(candidate: Candidate, least: float) -> Candidate:
+    """`candidate`, or one of no higher peak that takes less time, but not less than `least`. It depends on nothing else."""
     rung = candidate.rung
+    if rung.seconds <= _NEAR * least_seconds(rung.problem, rung.peak):
+        return candidate
     plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
-    given = min(allowed.ops, plans * len(rung.problem))
-    own = Allowance(given)
-    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, own,
+    allowed = Allowance(min(_SEARCH_OPS // _STARTS, plans * len(rung.problem)))
+    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, allowed,
                     least - candidate.base.extra_seconds)
-    allowed.ops -= given - max(0, own.ops)
     if plan is rung.plan:
         return candidate
     peak = profile(rung.problem, plan).peak
