@@ -111,15 +111,21 @@ class Fitter:
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
-            if math.isinf(seconds):
-                best = next(iter(self._searched(best)), best)
             highest = best.peak if math.isinf(seconds) else limit
-            return self._apply(self._keeping_less(best, seconds, highest))
+            plan = self._apply(self._keeping_less(best, seconds, highest))
+            # With all the time there is the lowest peak is what counts: it may not be spoiled.
+            return self._cheaper(best, plan) if math.isinf(seconds) else plan
         for start in self._untouched:
             kept = self._keeping_less(start, seconds, start.peak)
             if kept is not start and kept.peak <= self._finished.needed_bytes:
                 return self._apply(kept)
         return self._finished
+
+    def _cheaper(self, chosen: Candidate, plan: Plan) -> Plan:
+        """What local search makes of `chosen`, of which `plan` was made, or `plan`, if nothing needs as little."""
+        better = map(self._apply, self._searched(chosen))
+        return next((each for each in better if each.after.peak_bytes <= plan.after.peak_bytes and
+                     each.timely_bytes <= plan.timely_bytes), plan)
 
     def _searched(self, chosen: Candidate) -> List[Candidate]:
         """What local search makes of `chosen`, and of the candidates of the next lower peaks, if it takes less time than `chosen`: the
