@@ -30,7 +30,7 @@ _WORTH_IT = 0.99
 _MOST_PROOFS = 8
 # Local search starts from the candidate that is chosen and those of so many lower peaks together, with so many plans for each (for
 # chains, which dynamic programming has made, fewer), and no more ops simulated than these.
-_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 3, 32, 8, 60_000
+_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 2, 24, 8, 40_000
 # Of the proved bound: who is as near as that is not searched from.
 _NEAR = 1.05
 
@@ -112,20 +112,12 @@ class Fitter:
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
             highest = best.peak if math.isinf(seconds) else limit
-            plan = self._apply(self._keeping_less(best, seconds, highest))
-            # With all the time there is the lowest peak is what counts: it may not be spoiled.
-            return self._cheaper(best, plan) if math.isinf(seconds) else plan
+            return self._apply(self._keeping_less(best, seconds, highest))
         for start in self._untouched:
             kept = self._keeping_less(start, seconds, start.peak)
             if kept is not start and kept.peak <= self._finished.needed_bytes:
                 return self._apply(kept)
         return self._finished
-
-    def _cheaper(self, chosen: Candidate, plan: Plan) -> Plan:
-        """What local search makes of `chosen`, of which `plan` was made, or `plan`, if nothing needs as little."""
-        better = map(self._apply, self._searched(chosen))
-        return next((each for each in better if each.after.peak_bytes <= plan.after.peak_bytes and
-                     each.timely_bytes <= plan.timely_bytes), plan)
 
     def _searched(self, chosen: Candidate) -> List[Candidate]:
         """What local search makes of `chosen`, and of the candidates of the next lower peaks, if it takes less time than `chosen`: the
