@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Dict, Iterable, List, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from benchmarks.references.linear import Linear, Solution, Term
 from benchmarks.references.schedules import Stages, plan_of_stages
@@ -160,14 +160,13 @@ class Checkmate:
             (self._units(c), self.there[stage, c]) for c in self.free if (stage, c) in self.there
         ]
         room = self._room(self._between[stage])
-        freed = {cell: [] for cell in self.free}  # type: Dict[int, List[int]]
         for op in self.ops:
             run = self.again.get((stage, op))
             if run is None:
                 continue
             touched = [c for c in self._users_of(op) if (stage, c) in self.there]
             goes = {
-                c: self._freed(stage, c, op, run, freed)
+                c: self._freed(stage, c, op, run)
                 for c in touched
                 if c not in problem.memory.touches[stage]
             }
@@ -185,20 +184,19 @@ class Checkmate:
             linear.at_most(
                 there + new + [(-self._units(c), v) for c, v in goes.items()] + [(-1, total)], 0)
             there = [(1, total)]
-        self._original(stage, there, freed)
+        self._original(stage, there)
 
-    def _original(self, stage: int, there: List[Term], freed: Dict[int, List[int]]) -> None:
+    def _original(self, stage: int, there: List[Term]) -> None:
         memory = self.problem.memory
         goes = {
-            c: self._freed(stage, c, stage, None, freed)
+            c: self._freed(stage, c, stage, None)
             for c in memory.touches[stage]
             if (stage, c) in self.there
         }
         place = [(-self._units(a), goes[a]) for a in _givers(memory.pairs[stage], goes)]
         self.linear.at_most(there + place, self._room(self._fixed[stage]))
 
-    def _freed(self, stage: int, cell: int, op: int, run: int | None,
-               freed: Dict[int, List[int]]) -> int:
+    def _freed(self, stage: int, cell: int, op: int, run: Optional[int]) -> int:
         """FREE: the cell goes after this run, as nothing reads it later in the stage and it is not there in the next."""
         linear = self.linear
         free = linear.variable()
@@ -210,7 +208,6 @@ class Checkmate:
         for other in self._users[cell] if run is not None else ():
             if other > op and (stage, other) in self.again:
                 linear.at_most([(1, free), (1, self.again[stage, other])], 1)
-        freed[cell].append(free)
         return free
 
     def _in_place(self, stage: int, op: int, goes: Dict[int, int]) -> List[Pair]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Collection, Dict, List, Set, Tuple
 
 from transpiler.passes.remat.remat_problem import RematProblem
-from transpiler.passes.remat.steps import RematPlan, Step
+from transpiler.passes.remat.steps import RematPlan, Step, without_unread
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,6 @@ class _Writer:
             self.there[cell] = True
         self.plan.steps.append(Step(op, True, reads, tuple(self.current[c] for c in made)))
 
-    def finished(self) -> RematPlan:
-        """The plan, without clones and copies that nobody reads."""
-        kept: List[Step] = []
-        read: Set[int] = set()
-        for step in reversed(self.plan.steps):
-            if step.clone and read.isdisjoint(step.writes):
-                continue
-            writes = tuple(i for i in step.writes if i in read)
-            read.update(step.reads)
-            kept.append(Step(step.op, step.clone, step.reads, writes))
-        seconds = sum(self.problem.seconds[step.op] for step in kept if step.clone)
-        return RematPlan(kept[::-1], self.plan.cell_of, seconds)
-
 
 def plan_of_stages(problem: RematProblem, chosen: Stages) -> RematPlan:
     """The steps of a solution of Checkmate's program."""
@@ -63,7 +50,7 @@ def plan_of_stages(problem: RematProblem, chosen: Stages) -> RematPlan:
             for op in sorted(op for stage, op in chosen.run if stage == at):
                 writer.clone(op)
         writer.original(at)
-    return writer.finished()
+    return without_unread(problem, writer.plan)
 
 
 def plan_of_checkpoints(problem: RematProblem, kept: Collection[int]) -> RematPlan:
@@ -84,7 +71,7 @@ def plan_of_checkpoints(problem: RematProblem, kept: Collection[int]) -> RematPl
         writer.original(at)
         for cell in last.get(at, ()) if at >= problem.boundary else ():
             writer.there[cell] = cell in keeps
-    return writer.finished()
+    return without_unread(problem, writer.plan)
 
 
 def _to_run(problem: RematProblem, writer: _Writer, at: int) -> List[int]:

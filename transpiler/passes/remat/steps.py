@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Iterable, List, Tuple
+from typing import Iterable, List, Set, Tuple
 
 import numpy
 
@@ -80,6 +80,20 @@ def _pairs(memory: OrderProblem, ops: numpy.ndarray, touches: Touches,
     sources, targets = instance(sources), instance(targets)
     both = (sources >= 0) & (targets >= 0)
     return steps[both], sources[both], targets[both]
+
+
+def without_unread(problem: RematProblem, plan: RematPlan) -> RematPlan:
+    """`plan` without clones and copies that nobody reads."""
+    kept: List[Step] = []
+    read: Set[int] = set()
+    for step in reversed(plan.steps):
+        if step.clone and read.isdisjoint(step.writes):
+            continue
+        writes = tuple(i for i in step.writes if i in read)
+        read.update(step.reads)
+        kept.append(Step(step.op, step.clone, step.reads, writes))
+    seconds = sum(problem.seconds[step.op] for step in kept if step.clone)
+    return RematPlan(kept[::-1], plan.cell_of, seconds)
 
 
 def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
