@@ -9,7 +9,7 @@ import click
 
 from benchmarks.output import write
 from benchmarks.references.compared import Limits, Row, compared
-from benchmarks.references.largest import GOALS, largest, lines
+from benchmarks.references.largest import GOALS, confirmed, largest, lines
 from benchmarks.references.nets import CASES
 
 MIB = 2.0**20
@@ -71,14 +71,22 @@ def summary(rows: Sequence[Row]) -> str:
 @click.option("--largest-batch",
               is_flag=True,
               help="The largest batch in 16 GB, in place of the table.")
+@click.option("--confirm",
+              type=(click.IntRange(1), click.IntRange(1)),
+              metavar="ROWS BYTES",
+              help="Run a step of the nets with so many rows in so many bytes.")
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
 def main(names: Tuple[str, ...], points: int, integer_seconds: float, integer_variables: int,
          relaxed_seconds: float, relaxed_variables: int, largest_batch: bool,
-         out: Optional[Path]) -> None:
+         confirm: Optional[Tuple[int, int]], out: Optional[Path]) -> None:
     """Compare on the nets NAMES (all without): seconds that run again, in percent of a step, none of it measured."""
     unknown = sorted(set(names) - set(CASES))
     if unknown:
         raise click.ClickException(f"no net {unknown[0]!r}: choose from {', '.join(CASES)}")
+    if confirm is not None:
+        for name in names or GOALS:
+            click.echo(confirmed(name, *confirm))
+        return
     if largest_batch:
         for line in lines(largest(name) for name in names or GOALS):
             click.echo(line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Iterable, Iterator, Mapping, Optional
 
 from benchmarks.references.nets import NETS
+from transpiler.report import MemoryReport
 
 # What Checkmate's paper reached on a V100 of 16 GB, at most one forward part more (figure 5): not run here.
 GOALS: Mapping[str, int] = {"vgg19": 289, "mobilenet": 1105, "unet": 57}
@@ -46,9 +47,7 @@ def _tried(name: str, batch: int, budget: int) -> _Fit:
                                  budget=budget)
     except MemoryBudgetError as error:
         return _Fit(error.best_bytes + error.held_bytes, 0.0, False)
-    again = report.recompute
-    extra = again.extra_seconds / again.step_seconds if again else 0.0
-    return _Fit(report.sure_bytes + report.resting_bytes, extra, True)
+    return _Fit(report.sure_bytes + report.resting_bytes, _extra(report), True)
 
 
 def _forward_share(name: str) -> float:
@@ -93,6 +92,35 @@ def _untouched(name: str, budget: int) -> int:
         needed.append(report.peak_bytes_before + report.resting_bytes)
     row = (needed[1] - needed[0]) / 8
     return int((budget - needed[0] + 8 * row) // row)
+
+
+def confirmed(name: str, batch: int, budget: int) -> str:
+    """Plans so many rows for `budget` bytes, runs a step as it is and as planned, in fresh processes, and says what both needed."""
+    import paddle
+
+    from transpiler import memory_optimize
+    case = NETS[name].case(batch)
+    with paddle.static.program_guard(case.main, case.startup):
+        report = memory_optimize(case.main,
+                                 fetch_list=list(case.fetch),
+                                 batch_size=batch,
+                                 recompute="max",
+                                 budget=budget,
+                                 verify_runs=1,
+                                 verify_feed=case.feed(0))
+    measured = report.measured
+    assert measured is not None
+    slower = measured.optimized.cpu_seconds / measured.untouched.cpu_seconds - 1
+    return (
+        f"{name}, {batch} rows, {budget} bytes: predicted {report.peak_bytes_after} above resting, measured "
+        f"{measured.optimized.first_peak_bytes}, untouched {measured.untouched.first_peak_bytes}; "
+        f"extra predicted {_extra(report):+.1%}, by CPU seconds {slower:+.1%}; bytes equal: {measured.equal}"
+    )
+
+
+def _extra(report: MemoryReport) -> float:
+    again = report.recompute
+    return again.extra_seconds / again.step_seconds if again else 0.0
 
 
 def lines(found: Iterable[Largest]) -> Iterator[str]:
