@@ -15,8 +15,10 @@ from benchmarks.references.linear import Linear
 from benchmarks.references.schedules import Stages, plan_of_stages, simulated
 from benchmarks.references.windows import least_seconds_in_windows
 from tests.passes.test_improve import _blocks
-from tests.passes.test_recompute_main import _chain, _problem
+from tests.graphs import Draft
+from tests.passes.test_recompute_main import _backward, _chain, _problem
 from tests.passes.test_reversal import _chain as _chain_in_place
+from transpiler.ir import Graph
 from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.ladder import ladder
 from transpiler.passes.remat.remat_problem import RematProblem
@@ -156,6 +158,43 @@ def test_the_simulator_refuses_what_was_not_made() -> None:
     del plan.steps[clone]
     with pytest.raises(ValueError, match='before it is made'):
         simulated(problem, plan)
+
+
+def _handed_on(length: int) -> Graph:
+    """A chain in which each gradient is made in the memory of the value that it reads last."""
+    draft = Draft()
+    draft.value('x0', fed=True)
+    for i in range(length):
+        draft.value(f'x{i + 1}')
+        draft.op('tanh', f'x{i}', f'x{i + 1}')
+    draft.value(f'g{length}')
+    _backward(draft, 'fill', '', f'g{length}')
+    for i in range(length, 0, -1):
+        draft.value(f'g{i - 1}')
+        _backward(draft, 'tanh_grad', f'x{i} g{i}', f'g{i - 1}', in_place=((0, 0),))
+    draft.graph.values[draft.id('g0')].fetched = True
+    return draft.graph
+
+
+@pytest.mark.parametrize('length', range(1, 6))
+def test_bounds_are_nothing_where_the_program_fits_as_it_is(length: int) -> None:
+    for graph in (_handed_on(length), _chain(length), _blocks(length, 2048)):
+        problem = _problem(graph)
+        peak = profile(problem, untouched(problem)).peak
+        assert least_peak(problem) <= peak
+        assert least_seconds(problem, peak) == 0
+        assert least_seconds_in_windows(problem, peak) < 1e-12
+
+
+@pytest.mark.parametrize('length', (2, 3))
+def test_bounds_hold_where_gradients_are_made_in_the_memory_of_values(length: int) -> None:
+    problem = _problem(_handed_on(length))
+    known = _schedules(problem)
+    for limit in _limits(problem):
+        best = _brute_force(problem, limit, known)
+        if best is not None:
+            assert least_seconds(problem, limit) <= best * (1 + 1e-6)
+            assert least_seconds_in_windows(problem, limit) <= best * (1 + 1e-6)
 
 
 @pytest.mark.parametrize('seed', range(6))

@@ -36,8 +36,9 @@ def touched_levels(problem: RematProblem) -> List[float]:
     free = set(free_cells(problem))
     levels: List[float] = fixed_bytes(problem, free).tolist()
     for at, cells in enumerate(problem.memory.touches):
-        heirs = {b for _, b in problem.memory.pairs[at]}
-        levels[at] += sum(problem.memory.sizes[c] for c in cells if c in free and c not in heirs)
+        pairs = problem.memory.pairs[at]
+        shared = {b for _, b in pairs} | {a for a, b in pairs if b not in free}
+        levels[at] += sum(problem.memory.sizes[c] for c in cells if c in free and c not in shared)
     return levels
 
 

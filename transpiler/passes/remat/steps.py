@@ -126,9 +126,11 @@ def least_levels(problem: RematProblem) -> numpy.ndarray:
     on."""
     levels = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
     for at, cells in enumerate(problem.memory.touches):
-        heirs = {b for _, b in problem.memory.pairs[at]}
+        pairs = problem.memory.pairs[at]
+        # Of an operand and a result that may be one memory, one counts.
+        shared = {b for _, b in pairs} | {a for a, b in pairs if problem.producer[b] < 0}
         levels[at] += sum(
-            problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in heirs)
+            problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in shared)
     return levels
 
 
