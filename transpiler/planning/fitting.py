@@ -8,25 +8,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence
+from functools import partial
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.between import keeping_less
 from transpiler.passes.remat.bound import least_seconds
-from transpiler.passes.remat.ladder import Rung, affordable, front, ladder, proved
+from transpiler.passes.remat.improve import Allowance, improved
+from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
+                                            proved)
 from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
+from transpiler.passes.remat.stages import is_chain
+from transpiler.passes.remat.steps import profile
 from transpiler.planning.plans import Plan, Recomputed
 
 # A smaller gain is not worth clones.
 _WORTH_IT = 0.99
 _MOST_PROOFS = 8
+# Local search starts from the candidate that is chosen and those of so many lower peaks together, with so many plans for each (for
+# chains, which dynamic programming has made, fewer), and no more ops simulated than these.
+_STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 2, 24, 8, 40_000
+# Of the proved bound: who is as near as that is not searched from.
+_NEAR = 1.05
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
+    """A plan in the choice: a rung, on what the other passes have left."""
+
     base: Plan
     problem: RematProblem  # of the base, with all that may be cloned
     rung: Rung
@@ -59,18 +71,32 @@ class Fitter:
                  exact: bool = False) -> None:
         self._finished = finished
         self._context = context
-        self._candidates: List[_Candidate] = []
-        self._untouched: List[_Candidate] = []
+        self._candidates: List[Candidate] = []
+        self._untouched: List[Candidate] = []
         for base in different(bases):
             if _can_gain(base, context):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
-                self._candidates.extend(_Candidate(base, problem, rung) for rung in rungs[1:])
-                self._untouched.append(_Candidate(base, problem, rungs[0]))
+                self._candidates.extend(Candidate(base, problem, rung) for rung in rungs[1:])
+                self._untouched.append(Candidate(base, problem, rungs[0]))
         self._candidates = front(self._candidates)
         if exact:
             self._candidates = front(self._candidates + _proofs(self._candidates))
+
+    @property
+    def choice(self) -> Tuple[Candidate, ...]:
+        """All plans that are picked from, by falling peak and rising time; those that compute nothing again, one of each base, are the
+        first."""
+        return (*self._untouched, *self._candidates)
+
+    def cheapest(self, peak: int) -> Optional[Candidate]:
+        """The plan that a budget of so many bytes gets, if all that it needs is its peak."""
+        fitting = [c for c in self.choice if c.peak <= peak]
+        chosen = min(fitting, key=lambda c: (c.seconds, c.peak), default=None)
+        if chosen is None or not chosen.rung.plan.clones:
+            return chosen
+        return next(iter(self._searched(chosen)), chosen)
 
     def lowest(self) -> Plan:
         """The plan of the lowest peak, whatever its time."""
@@ -93,7 +119,23 @@ class Fitter:
                 return self._apply(kept)
         return self._finished
 
-    def _keeping_less(self, chosen: _Candidate, seconds: float, highest: float) -> _Candidate:
+    def _searched(self, chosen: Candidate) -> List[Candidate]:
+        """What local search makes of `chosen`, and of the candidates of the next lower peaks, if it takes less time than `chosen`: the
+        cheapest first.
+
+        None is taken below the time that a candidate has so many steps above its own start: who chooses that one gets no slower
+        plan from what is more budget.
+        """
+        order = sorted(self._candidates, key=lambda c: (c.seconds, c.peak))
+        at = next(at for at, each in enumerate(order) if each is chosen)
+        found = [
+            _improved(order[number], order[number - _STARTS].seconds if number >= _STARTS else 0.0)
+            for number in range(at, min(at + _STARTS, len(order)))
+        ]
+        return sorted((each for each in found if each.seconds < chosen.seconds),
+                      key=lambda c: (c.seconds, c.peak))
+
+    def _keeping_less(self, chosen: Candidate, seconds: float, highest: float) -> Candidate:
         """The same, but where the program runs in two parts the time that is left is for keeping less between them, at no more than
         `highest` bytes."""
         graph = chosen.base.graph
@@ -125,16 +167,17 @@ class Fitter:
             else:
                 low = middle + 1
         if found is not None:
-            return found
+            better = map(self._apply, self._searched(candidates[high]))
+            return next((plan for plan in better if judge(plan).budget_bytes <= peak), found)
         lowest = finished if fits else self.lowest()
         return lowest if judge(lowest).budget_bytes <= peak else None
 
-    def _apply(self, chosen: _Candidate) -> Plan:
+    def _apply(self, chosen: Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
         done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
-                          least_seconds(problem, chosen.peak),
+                          partial(least_seconds, problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates), _by_origin(chosen))
         saved = base.after.peak_bytes - after.peak_bytes
         return replace(base,
@@ -145,7 +188,7 @@ class Fitter:
                        recomputed=done)
 
 
-def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
+def _by_origin(chosen: Candidate) -> Dict[Optional[int], float]:
     """Seconds of the clones, by the op that was read which each is one of."""
     ops, problem = chosen.base.graph.ops, chosen.rung.problem
     found: Dict[Optional[int], float] = {}
@@ -156,7 +199,22 @@ def _by_origin(chosen: _Candidate) -> Dict[Optional[int], float]:
     return found
 
 
-def _proofs(candidates: List[_Candidate]) -> List[_Candidate]:
+def _improved(candidate: Candidate, least: float) -> Candidate:
+    """`candidate`, or one of no higher peak that takes less time, but not less than `least`. It depends on nothing else."""
+    rung = candidate.rung
+    if rung.seconds <= _NEAR * least_seconds(rung.problem, rung.peak):
+        return candidate
+    plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
+    allowed = Allowance(min(_SEARCH_OPS // _STARTS, plans * len(rung.problem)))
+    plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, allowed,
+                    least - candidate.base.extra_seconds)
+    if plan is rung.plan:
+        return candidate
+    peak = profile(rung.problem, plan).peak
+    return replace(candidate, rung=Rung(peak, plan.seconds, plan, rung.problem))
+
+
+def _proofs(candidates: List[Candidate]) -> List[Candidate]:
     """For the peaks of some of `candidates`, the cheapest plans from the same base."""
     chosen = candidates[::1 + len(candidates) // _MOST_PROOFS]
     found = ((each, proved(each.problem, each.peak)) for each in chosen)

@@ -85,6 +85,24 @@ def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
                          partial(finish, runner, options=options, sequences=sequences))
 
 
+def choice_for_budgets(graph: Graph,
+                       runtime: Runtime,
+                       dims: Mapping[str, int],
+                       options: PlanOptions = PlanOptions(),
+                       sequences: Sequences = OPTIMIZE) -> Fitter:
+    """What every budget picks from in the main block, for whoever compares: it depends on no budget."""
+    runner = Runner(graph, runtime, dims, options)
+    tried = tried_plans(runner, sequences)
+    best = _without_sums(runner, reduce(_lower, tried))
+    for candidate in levels(runner, best, sequences):
+        tried.append(candidate)
+        best = _lower(best, candidate)
+    return Fitter(bases(runner, [best, *tried], sequences, whole=True),
+                  best,
+                  runner.context,
+                  exact=True)
+
+
 def tried_plans(runner: Runner,
                 sequences: Sequences,
                 some: Optional[Sequences] = None) -> List[Plan]:

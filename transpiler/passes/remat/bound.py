@@ -1,37 +1,56 @@
 """A lower bound on the time that any plan needs to stay under a peak.
 
-Where the backward part begins, every value that it reads is either in memory or will be computed again. So a choice of
-values to keep that fits into the peak, with all that must be computed for the others, costs no more than the plan: the
+At any op of the backward part every value that is read later is either in memory or will be computed again. So a choice of
+values to keep there that fits into the peak, with all that must be computed for the others, costs no more than the plan: the
 weighted version of that choice is a minimum cut (as in `recompute.py`), and weak Lagrangian duality gives, for every price
-of a byte, a bound.
+of a byte, a bound. The best one is taken of where the backward part begins and of the ops that leave the least room.
 """
 
 from __future__ import annotations
 
 import math
-from typing import List, Set, Tuple
+from dataclasses import dataclass
+from functools import partial
+from typing import FrozenSet, List, Sequence, Set, Tuple
 
 import numpy
 from transpiler.passes.min_cut import FIRST, INFINITE, SINK, SOURCE, min_cut
 from transpiler.passes.remat.remat_problem import RematProblem
+from transpiler.passes.remat.steps import least_levels
 
 # Capacities are integers: one unit is a nanosecond.
 _UNITS = 1e9
 _ROUNDS = 8
 _PRICES = (1e-14, 1e-8)  # seconds a byte
 _MOST_OPS = 20_000
+_PARTS = 3
+
+
+@dataclass(frozen=True)
+class _Place:
+    """`needed` are the cells that are read later and may be dropped; of these `there` take no room of their own, as `taken` bytes are
+    there in any case, theirs included."""
+
+    needed: Set[int]
+    there: FrozenSet[int]
+    taken: int
 
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
     """Seconds that every plan with at most `peak` bytes computes again, at least; 0 where it is not worth finding out."""
     if not 0 < problem.boundary <= _MOST_OPS:
         return 0.0
-    needed, fixed = _at_boundary(problem)
-    room = peak - fixed
-    if sum(problem.memory.sizes[c] for c in needed) <= room:
+    places = [_at_boundary(problem), *map(partial(_behind, problem), *_tightest(problem))]
+    return max(_least_at(problem, place, peak) for place in places)
+
+
+def _least_at(problem: RematProblem, place: _Place, peak: int) -> float:
+    sizes = [0 if c in place.there else size for c, size in enumerate(problem.memory.sizes)]
+    room = peak - place.taken
+    if not place.needed or sum(sizes[c] for c in place.needed) <= room:
         return 0.0
     best, (low, high) = 0.0, _PRICES
-    network = _Network(problem, needed)
+    network = _Network(problem, place.needed, sizes)
     for _ in range(_ROUNDS):
         price = math.sqrt(low * high)
         value, kept = network.cut(price)
@@ -40,7 +59,7 @@ def least_seconds(problem: RematProblem, peak: int) -> float:
     return best
 
 
-def _at_boundary(problem: RematProblem) -> Tuple[Set[int], int]:
+def _at_boundary(problem: RematProblem) -> _Place:
     """Cells that live across the boundary and may be dropped, and the bytes of those that may not."""
     needed, fixed = set(), 0
     for cell, users in enumerate(problem.memory.users):
@@ -51,7 +70,28 @@ def _at_boundary(problem: RematProblem) -> Tuple[Set[int], int]:
             needed.add(cell)
         else:
             fixed += problem.memory.sizes[cell]
-    return needed, fixed
+    return _Place(needed, frozenset(), fixed)
+
+
+def _tightest(problem: RematProblem) -> Tuple[List[int], List[float]]:
+    """The op that needs most of the backward part, of each half of it, and so on; and what each needs at least."""
+    levels = least_levels(problem)
+    found: Set[int] = set()
+    for parts in range(1, _PARTS + 1):
+        edges = numpy.linspace(problem.boundary, len(problem), parts + 1).astype(int).tolist()
+        found.update(a + int(levels[a:b].argmax()) for a, b in zip(edges, edges[1:]) if a < b)
+    places = sorted(found)
+    return places, levels[places].tolist()
+
+
+def _behind(problem: RematProblem, at: int, level: float) -> _Place:
+    """What ops behind `at` read, while that op runs, which needs `level` bytes."""
+    touched = frozenset(problem.memory.touches[at])
+    needed = {
+        cell for cell, users in enumerate(problem.memory.users)
+        if users and users[-1] > at and problem.producer[cell] >= 0
+    }
+    return _Place(needed, touched & needed, int(level))
 
 
 class _Network:
@@ -61,7 +101,8 @@ class _Network:
     price of the cell, to who has it: the sink, or the ops that read it.
     """
 
-    def __init__(self, problem: RematProblem, needed: Set[int]) -> None:
+    def __init__(self, problem: RematProblem, needed: Set[int], sizes: Sequence[int]) -> None:
+        """`sizes` are bytes by cell."""
         cells = _made_from(problem, needed)
         number = {cell: at for at, cell in enumerate(cells)}
         ops = list(dict.fromkeys(problem.producer[cell] for cell in cells))
@@ -82,7 +123,7 @@ class _Network:
         self._forced = numpy.full(len(forced), INFINITE)
         self._spent = (numpy.array([problem.seconds[op] for op in ops]) * _UNITS).astype(
             numpy.int64)
-        self._sizes = numpy.array([problem.memory.sizes[cell] for cell in cells], numpy.int64)
+        self._sizes = numpy.array([sizes[cell] for cell in cells], numpy.int64)
 
     def cut(self, price: float) -> Tuple[float, int]:
         """The least of seconds computed again plus bytes kept at `price`, and the bytes kept."""

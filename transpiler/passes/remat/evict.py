@@ -9,8 +9,8 @@ use (Belady 1966) stands in the place of staleness. Chains come out segmented, a
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import Collection, FrozenSet, List, Optional, Set, Tuple
+from dataclasses import dataclass, field
+from typing import Collection, FrozenSet, List, Mapping, Optional, Set, Tuple
 
 from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.remat.remat_problem import RematProblem
@@ -19,11 +19,13 @@ from transpiler.passes.remat.turns import NEVER, Turns
 
 # A search for what must run again gives up here; what costs more is not dropped.
 _MOST_OPS = 256
+Guards = Mapping[int, Tuple[Tuple[int, int], ...]]  # spans of positions, by cell
 
 
 @dataclass(frozen=True)
 class Eviction:
-    """How to choose: `limit` in bytes, values dropped in any case, the weight of the distance to the next use (a power).
+    """How to choose: `limit` in bytes, values dropped in any case, the weight of the distance to the next use (a power), and by
+    cell from which position to which it stays once it is there.
 
     A plan whose peak is not below `hopeless` bytes, or that computes more than `most_seconds` again, is of no interest.
     """
@@ -33,6 +35,7 @@ class Eviction:
     most_seconds: float = float('inf')
     dropped: FrozenSet[int] = frozenset()
     distance_power: float = 1.0
+    guarded: Guards = field(default_factory=dict)
 
 
 def evict(problem: RematProblem,
@@ -50,6 +53,7 @@ class _Simulation:
     def __init__(self, problem: RematProblem, how: Eviction, turns: Turns) -> None:
         self._problem = problem
         self._how = how
+        self._guarded = how.guarded
         self._turns = turns
         self._sizes = problem.memory.sizes
         self._last = turns.last
@@ -87,7 +91,7 @@ class _Simulation:
         if runs.count(-1) > len(born):
             self._rebuild([c for c in touched if current[c] < 0 and c not in born])
         needed, dying = turns.needed[at], turns.dying[at]
-        kept = [c for c in dying if self._stays[c]] if dying else ()
+        kept = [c for c in dying if self._stays[c] or self._is_guarded(c)] if dying else ()
         if kept:
             dying = [c for c in dying if c not in kept]
             needed = self._allocated(at, born, dying) + memory.transient[at]
@@ -154,6 +158,9 @@ class _Simulation:
             cell = entry[1]
             if not self._may_go(cell):
                 continue
+            if cell in self._guarded and self._is_guarded(cell):
+                aside.append(entry)
+                continue
             if cell in locked or self._pending[cell]:
                 if not (cell in locked and self._pending[cell]):
                     aside.append(entry)
@@ -170,6 +177,10 @@ class _Simulation:
                 self._drop(cell, ops, kept)
         for entry in aside:
             heapq.heappush(candidates, entry)
+
+    def _is_guarded(self, cell: int) -> bool:
+        spans = self._guarded.get(cell, ())
+        return any(start <= self._at <= end for start, end in spans)
 
     def _closure(self, cell: int) -> Tuple[List[int], List[int]]:
         """Ops that must run again to have `cell` at its next use, and cells to keep for them that would be gone."""
@@ -285,7 +296,9 @@ class _Simulation:
             self._offer(cell)
 
     def _wanted(self, cell: int) -> bool:
-        return bool(self._pending[cell]) or self._following[cell] < NEVER
+        return (bool(self._pending[cell]) or self._following[cell] < NEVER or
+                self._is_guarded(cell))
 
     def _ends(self, cell: int) -> bool:
-        return self._last[cell] < self._at and not self._stays[cell]
+        return (self._last[cell] < self._at and not self._stays[cell] and
+                not self._is_guarded(cell))

@@ -8,10 +8,10 @@ each of these steps. Solved by OR-Tools CP-SAT.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from transpiler.passes.remat.remat_problem import RematProblem
-from transpiler.passes.remat.steps import RematPlan, Step, fixed_bytes, profile
+from transpiler.passes.remat.steps import (RematPlan, Step, bytes_before, fixed_bytes, profile)
 
 if TYPE_CHECKING:  # loading it takes half a second and 60 MB, and only budgets on small programs need it
     from ortools.sat.python import cp_model
@@ -77,12 +77,21 @@ def _build(problem: RematProblem, limit: int) -> _Model:
     built = _Model(model, runs, live)
     fixed = list(fixed_bytes(problem, cells))
     _forward(problem, model, kept, fixed, limit)
+    waiting = bytes_before(problem, cells)
     before = {c: kept[c] for c in cells}
     for at in stages:
-        for step in (*clones, -1):
+        steps = (*clones, -1)
+        for step, following in zip(steps, (*steps[1:], None)):
             _step(problem, built, (at, step), before)
             size = sum(problem.memory.sizes[c] * live[at, step, c] for c in cells)
-            model.Add(size + int(fixed[at]) <= limit)
+            if step < 0:
+                model.Add(size + int(fixed[at]) <= limit)
+            else:
+                after = {c: live[at, following, c] for c in cells}
+                size += problem.scratch[step] * runs[at, step]
+                for source, taken in _in_place(problem, built, (at, step), before, after):
+                    size -= problem.memory.sizes[source] * taken
+                model.Add(size + int(waiting[at]) <= limit)
             before = {c: live[at, step, c] for c in cells}
     model.Minimize(
         sum(int(problem.seconds[op] * _NANOSECONDS) * run for (_, op), run in runs.items()))
@@ -104,6 +113,24 @@ def _step(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any
             model.solver.AddImplication(runs, now)
     if step >= 0 and problem.deadline[step] < at:
         model.solver.Add(runs == 0)
+
+
+def _in_place(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any],
+              after: Dict[int, Any]) -> List[Tuple[int, Any]]:
+    """(cell, whether the clone makes its result in the memory of it): the cell goes, and the result was not there."""
+    at, step = key
+    found, used = [], set()  # type: List[Tuple[int, Any]], Set[int]
+    for source, target in problem.memory.pairs[step]:
+        makes = problem.producer[target] == step
+        if makes and source in before and target in before and not {source, target} & used:
+            used |= {source, target}
+            taken = model.solver.NewBoolVar('')
+            model.solver.AddImplication(taken, model.runs[at, step])
+            model.solver.AddImplication(taken, after[source].Not())
+            model.solver.AddImplication(taken, before[target].Not())
+            model.solver.AddImplication(taken, model.live[at, step, target])
+            found.append((source, taken))
+    return found
 
 
 def _forward(problem: RematProblem, model: cp_model.CpModel, kept: Dict[int, Any], fixed: List[int],

@@ -7,7 +7,7 @@ from typing import FrozenSet, Iterator, List, Set
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.reversal import Holds, Reversal
 from transpiler.passes.remat.stages import Cells, Stage, droppable, is_chain, stages
-from transpiler.passes.remat.steps import RematPlan, Step
+from transpiler.passes.remat.steps import RematPlan, Step, without_unread
 
 # Stages, and units of memory, in the dynamic program: it takes stages ** 3 * units / 6.
 _MOST_STAGES = 64
@@ -54,7 +54,7 @@ class _Holding:
                     self._current[cell] = -1
                 self._make(held, group[0])
                 self._run(group)
-        return self._without_unread()
+        return without_unread(self._problem, self._plan)
 
     def _run(self, positions: range) -> None:
         for at in positions:
@@ -91,15 +91,3 @@ class _Holding:
                 found.add(op)
                 pending.extend(self._problem.operands[op])
         return found
-
-    def _without_unread(self) -> RematPlan:
-        kept: List[Step] = []
-        read: Set[int] = set()
-        for step in reversed(self._plan.steps):
-            if step.clone and read.isdisjoint(step.writes):
-                continue
-            writes = tuple(i for i in step.writes if i in read)
-            read.update(step.reads)
-            kept.append(Step(step.op, step.clone, step.reads, writes))
-        seconds = sum(self._problem.seconds[step.op] for step in kept if step.clone)
-        return RematPlan(kept[::-1], self._plan.cell_of, seconds)

@@ -14,7 +14,7 @@ import numpy
 
 from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.remat.remat_problem import RematProblem
-from transpiler.passes.remat.steps import fixed_bytes, profile, untouched
+from transpiler.passes.remat.steps import bytes_before, fixed_bytes
 
 Cells = FrozenSet[int]
 _SMALL = 64  # times the size, and a value is still below the largest
@@ -84,7 +84,7 @@ class _Cutter:
         self._free = droppable(problem)
         free = [cell for cell, is_free in enumerate(self._free) if is_free]
         self._fixed = fixed_bytes(problem, free)
-        self._between = self._there_before()
+        self._between = bytes_before(problem, free)
         self._until = last_readers(problem, self._free)
         self._ends: Dict[int, List[int]] = {}
         for cell, op in self._until.items():
@@ -101,19 +101,6 @@ class _Cutter:
             before = crossing[at - 1] if at else frozenset()
             found.append(self._stage(range(start, cut + 1), before, crossing[at], groups[at]))
         return found
-
-    def _there_before(self) -> numpy.ndarray:
-        """Bytes before each op, without the cells that may be dropped."""
-        seen = profile(self._problem, untouched(self._problem))
-        memory = self._problem.memory
-        change = numpy.zeros(len(self._problem) + 2)
-        change[1:-1] = numpy.array(memory.leaves, float) - memory.collects
-        for cell, is_free in enumerate(self._free):
-            if not is_free and seen.first[cell] >= 0:
-                there = memory.from_start[cell]
-                change[seen.first[cell] + (not there)] += self._sizes[cell]
-                change[seen.last[cell] + 1] -= self._sizes[cell]
-        return numpy.cumsum(change)[:-2]
 
     def _bytes_across(self) -> List[int]:
         """Bytes that later ops are cloned from, behind each op of the forward part."""

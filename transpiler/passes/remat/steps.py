@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Iterable, List, Tuple
+from typing import Iterable, List, Set, Tuple
 
 import numpy
 
@@ -82,6 +82,20 @@ def _pairs(memory: OrderProblem, ops: numpy.ndarray, touches: Touches,
     return steps[both], sources[both], targets[both]
 
 
+def without_unread(problem: RematProblem, plan: RematPlan) -> RematPlan:
+    """`plan` without clones and copies that nobody reads."""
+    kept: List[Step] = []
+    read: Set[int] = set()
+    for step in reversed(plan.steps):
+        if step.clone and read.isdisjoint(step.writes):
+            continue
+        writes = tuple(i for i in step.writes if i in read)
+        read.update(step.reads)
+        kept.append(Step(step.op, step.clone, step.reads, writes))
+    seconds = sum(problem.seconds[step.op] for step in kept if step.clone)
+    return RematPlan(kept[::-1], plan.cell_of, seconds)
+
+
 def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
     """Bytes at each op of the untouched program, without those of the cells of `free`."""
     found = profile(problem, untouched(problem))
@@ -94,11 +108,32 @@ def fixed_bytes(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
     return found.bytes - numpy.cumsum(change)[:-1]
 
 
-def least_peak(problem: RematProblem) -> int:
-    """No plan has a lower peak: what can't be dropped is there, and what an op touches, but for what it works in place on."""
-    fixed = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
+def bytes_before(problem: RematProblem, free: Iterable[int]) -> numpy.ndarray:
+    """Bytes before each op of the untouched program, without those of the cells of `free`."""
+    seen = profile(problem, untouched(problem))
+    memory, dropped = problem.memory, set(free)
+    change = numpy.zeros(len(problem) + 2)
+    change[1:-1] = numpy.array(memory.leaves, float) - memory.collects
+    for cell, first in enumerate(seen.first):
+        if cell not in dropped and first >= 0:
+            change[first + (not memory.from_start[cell])] += memory.sizes[cell]
+            change[seen.last[cell] + 1] -= memory.sizes[cell]
+    return numpy.cumsum(change)[:-2]
+
+
+def least_levels(problem: RematProblem) -> numpy.ndarray:
+    """Bytes that every plan needs at each op: what can't be dropped is there, and what the op touches, but for what it works in place
+    on."""
+    levels = fixed_bytes(problem, [c for c, op in enumerate(problem.producer) if op >= 0])
     for at, cells in enumerate(problem.memory.touches):
-        heirs = {b for _, b in problem.memory.pairs[at]}
-        fixed[at] += sum(
-            problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in heirs)
-    return int(fixed.max()) if len(fixed) else 0
+        pairs = problem.memory.pairs[at]
+        # Of an operand and a result that may be one memory, one counts.
+        shared = {b for _, b in pairs} | {a for a, b in pairs if problem.producer[b] < 0}
+        levels[at] += sum(
+            problem.memory.sizes[c] for c in cells if problem.producer[c] >= 0 and c not in shared)
+    return levels
+
+
+def least_peak(problem: RematProblem) -> int:
+    """No plan has a lower peak."""
+    return int(least_levels(problem).max()) if len(problem) else 0
