@@ -233,9 +233,10 @@ def _put(ends: bool) -> Case:
         loss = paddle.mean(paddle.index_put(hidden, here, paddle.to_tensor([0.3]))) + wide
         loss = loss if ends else loss + paddle.mean(paddle.exp(hidden))
     rows = (2, 1, 5, 2)
-    return Case(main, startup,
-                lambda step: {'x': np.random.RandomState(step).rand(rows[step], WIDTH).astype('f4')},
-                [loss.name])
+    return Case(
+        main, startup,
+        lambda step: {'x': np.random.RandomState(step).rand(rows[step], WIDTH).astype('f4')},
+        [loss.name])
 
 
 @pytest.mark.parametrize('ends', [True, False])

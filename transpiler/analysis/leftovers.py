@@ -34,8 +34,8 @@ def not_forgotten(graph: Graph) -> List[str]:
     """Names of those that `left_by_earlier_runs` finds of gradients, and that no FORGET op empties, sorted."""
     emptied = {v for op in graph.region_ops(0) if op.kind == FORGET for v in op.writes()}
     left = {
-        v for op, values in left_by_earlier_runs(graph).items() if _is_gradient(graph, graph.ops[op])
-        for v in values
+        v for op, values in left_by_earlier_runs(graph).items()
+        if _is_gradient(graph, graph.ops[op]) for v in values
     }
     return sorted({graph.values[v].name for v in left - emptied})
 
