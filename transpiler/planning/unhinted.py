@@ -8,9 +8,9 @@ nowhere much above the lowest that any of them reaches there (the least maximum 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from transpiler.ir import Graph
 from transpiler.planning.bases import first_steps
@@ -69,7 +69,7 @@ class Candidate:
     """A plan as it is before it is finished, and what made it.
 
     `needed`: bytes above resting by size, the peaks of values alone, then those with what kernels allocate for themselves. `overhead`: by
-    size the extra time of a step, as a share of it; `keeps`: whether that is allowed.
+    size the extra time of a step, as a share of it; `keeps`: whether that is allowed. `others`: the next ones for the same size.
     """
 
     runner: Runner
@@ -77,6 +77,7 @@ class Candidate:
     needed: Tuple[int, ...]
     overhead: Tuple[float, ...]
     keeps: Tuple[bool, ...]
+    others: Iterator[Candidate] = field(default_factory=lambda: iter(()))
 
 
 class _Chooser:
@@ -91,11 +92,12 @@ class _Chooser:
         ]
 
     def plan(self) -> Plan:
-        """The first that needs nowhere more than no plan when it is finished, the best first; or else the last."""
+        """The first that needs nowhere more than no plan when it is finished, the best first, each followed by the next lowest for its
+        size; or else no plan."""
         left = self.candidates()
         while True:
             best = chosen(left)
-            left = [each for each in left if each is not best]
+            left = [each for each in left if each is not best] + [self._first(best.others)]
             done = finish(best.runner, best.plan, self._options, self._sequences)
             grows = self._grows(best.runner, done)
             if not grows or not best.plan.changed:
@@ -160,11 +162,15 @@ class _Chooser:
     def _lowest(self, runner: Runner, some: Sequences, options: PlanOptions) -> Candidate:
         """The lowest at the size of `runner` that is nowhere above no plan."""
         tried = tried_plans(runner, self._sequences, some)
-        for plan in lowest_few(runner, tried, options, self._sequences):
-            found = self._candidate(runner, plan)
-            if all(map(operator.le, found.needed, self._nothing.needed)):
-                return found
-        return self._nothing
+        found = (self._candidate(runner, plan)
+                 for plan in lowest_few(runner, tried, options, self._sequences))
+        least = self._nothing.needed
+        return self._first(each for each in found if all(map(operator.le, each.needed, least)))
+
+    def _first(self, candidates: Iterator[Candidate]) -> Candidate:
+        """The first of them, with the others behind it; or no plan."""
+        found = next(candidates, self._nothing)
+        return found if found is self._nothing else replace(found, others=candidates)
 
     def _less(self, candidate: Candidate) -> PlanOptions:
         """Options with which it takes no more than the overhead where it takes most, if its time falls alike at all sizes."""
