@@ -53,7 +53,8 @@ def _counts(start: int, words: int) -> Iterator[int]:
 def _writable(library: Any) -> List[Tuple[int, int]]:
     """Where the library of malloc has its variables: address and number of words."""
     code = ctypes.cast(library.malloc, ctypes.c_void_p).value
-    areas, file = [], None  # type: List[Tuple[int, int, str, str]], Optional[str]
+    areas: List[Tuple[int, int, str, str]] = []
+    file: Optional[str] = None
     with open('/proc/self/maps') as maps:
         for line in maps:
             addresses, access, _, _, _, *path = line.split(maxsplit=5)

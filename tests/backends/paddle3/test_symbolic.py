@@ -11,6 +11,7 @@ from paddle import nn, static
 
 from benchmarks.programs.case import Case
 from tests.backends.paddle3.running import assert_equal, optimized, run
+from transpiler import arguments
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.scopes import fresh_scope
 
@@ -117,3 +118,15 @@ def test_a_program_for_sentences_of_any_length_trains_in_less_to_the_same_bytes(
     assert report.peak_bytes_before == said.peak_bytes_before
     assert said.peak_bytes_after <= report.peak_bytes_after <= 1.1 * said.peak_bytes_after
     assert_equal(run(plain, 3), run(case, 3))
+
+
+@pytest.mark.parametrize('recompute', ['auto', 'max'])
+def test_for_one_length_the_plan_is_that_of_the_program_which_says_it(
+        recompute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sizes in ('PLANNED_FOR', 'COMPARED_AT'):
+        monkeypatch.setattr(arguments, sizes, (STEPS,))
+    report = optimized(reader(), recompute=recompute)
+    said = optimized(reader(dims=[64, STEPS]), recompute=recompute)
+    assert report.dims == {'N': 64, 'words[1]': STEPS} and not said.dims and report.changed
+    assert (report.peak_bytes_before, report.peak_bytes_after) == (said.peak_bytes_before,
+                                                                   said.peak_bytes_after)
