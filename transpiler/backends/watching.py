@@ -13,6 +13,7 @@ from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
 from paddle.static import BuildStrategy
 
 from transpiler.backends.base import MadeOf, Traced
+from transpiler.backends.failed_traces import forgotten_if_failed
 from transpiler.backends.static_functions import layer_of
 
 _STRATEGY = 'build_strategy'
@@ -62,7 +63,8 @@ class FunctionWatch:
 
         def perform_call(*args: Any, **kwargs: Any) -> Any:
             began()
-            return call(*args, **kwargs)
+            with forgotten_if_failed():
+                return call(*args, **kwargs)
 
         self._function._perform_call = perform_call
         self._undo.append(lambda: self._function.__dict__.pop('_perform_call', None))

@@ -11,6 +11,7 @@ import numpy as np
 import paddle
 
 from transpiler.arguments import Trial
+from transpiler.backends.failed_traces import forgotten_if_failed
 from transpiler.backends.static_functions import layer_of
 from transpiler.errors import InvalidArgumentError, InvalidProgramError, VerificationError
 from transpiler.heap import give_back
@@ -107,11 +108,12 @@ class _Runs:
     def run(self, what: str) -> Ran:
         """Raises InvalidProgramError if it, which is `what`, does not run."""
         try:
-            self._start()
-            self._step(0)  # makes the programs
-            self._start()
-            give_back()
-            return self._counted()
+            with forgotten_if_failed():
+                self._start()
+                self._step(0)  # makes the programs
+                self._start()
+                give_back()
+                return self._counted()
         except Exception as error:  # what the layer throws, or Paddle
             raise InvalidProgramError(
                 f'verify_runs: {what} does not run with verify_feed: {last_line(error)}') from error

@@ -1,0 +1,40 @@
+"""What a trace of `paddle.jit.to_static` leaves behind that fails.
+
+Paddle 3 notes what a trace meets, parameters above all, under the id of the program that it makes, and forgets that when the trace is through. One
+that raises it does not forget: a later program that comes to lie where the failed one did takes the parameters of that for its own,
+which are gone, and the process crashes or computes with the wrong ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterator, List
+
+try:
+    from paddle.jit.dy2static import parameter_recorder
+except ImportError:  # Paddle 2 has one, with nothing of the kind in what is used
+    parameter_recorder = None
+
+
+@contextlib.contextmanager
+def forgotten_if_failed() -> Iterator[None]:
+    """Inside, what raises leaves nothing of the traces that began there."""
+    before = [set(noted) for noted in _noted()]
+    try:
+        yield
+    except BaseException:
+        for noted, known in zip(_noted(), before):
+            for key in set(noted) - known:
+                del noted[key]
+        raise
+
+
+def _noted() -> List[Dict[int, Any]]:
+    """By ids of programs."""
+    if parameter_recorder is None:
+        return []
+    parameters = parameter_recorder._global_parameter_recorder
+    return [
+        parameters.params_dict, parameters.tensor2value,
+        parameter_recorder._global_inplace_map.params_dict
+    ]
