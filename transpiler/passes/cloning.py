@@ -64,7 +64,17 @@ class Cloner:
                                    backward=True,
                                    workspace=origin.workspace)
         self._graph.regions[self._region].ops.pop()
+        self._link_slices(origin, operands, results)
         return clone.id
+
+    def _link_slices(self, origin: Op, operands: Sequence[int], results: Sequence[int]) -> None:
+        """What was a slice of an operand is one of what the clone reads in its place."""
+        values = self._graph.values
+        for had, made in zip(origin.results, results):
+            whole = values[had].buffer if had >= 0 and made not in (-1, had) else -1
+            if whole != had and whole in origin.operands:
+                read = operands[origin.operands.index(whole)]
+                values[made].buffer, values[read].buffer = read, read
 
     def added(self, kind: str, operands: Sequence[int], result: int, facts: OpFacts) -> int:
         """An op that stands for none of the program, which the caller still has to put in its place."""

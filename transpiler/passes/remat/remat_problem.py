@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Dict, List, Set, Tuple
 
@@ -84,6 +85,9 @@ class _Builder:
         self._number = {s: i for i, s in enumerate(self._cells)}
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
+        # storage -> ops that read it in a layout of their own
+        self._copied = Counter(s for op in self._ops if op.facts.converts
+                               for s in {graph.values[v].storage for v in op.reads()})
         accesses = Accesses(graph)
         for at, op in enumerate(self._ops):
             for storage in accesses.of(op)[1]:
@@ -159,8 +163,18 @@ class _Builder:
         cheap = self._context.recompute == 'cheap'
         if not may_be_cloned(self._graph, op, lambda value: len(self._writes[value]), cheap):
             return False
+        if op.facts.converts and self._races(op):
+            return False
         if op.facts.replay is not None:
             return can_be_replayed(self._graph, op)
         state = dict(op.facts.updates)
         reads = [v for i, v in enumerate(op.operands) if v >= 0 and i not in state]
         return all(self._graph.values[v].kind is ValueKind.DENSE for v in reads)
+
+    def _races(self, op: Op) -> bool:
+        """Whether nothing would order a clone of `op`, whose kernel has a layout of its own, and others: what such a kernel reads is a copy
+        that has another name in the same memory. So it may be where a parameter is updated, or where the clone works in place."""
+        values = self._graph.values
+        taken = {values[op.operands[i]].storage for i, _ in op.facts.in_place}
+        return any(self._copied[s] > 1 for s in taken) or any(
+            values[v].persistable and values[v].storage in self._writes for v in op.reads())
