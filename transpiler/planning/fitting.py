@@ -19,7 +19,7 @@ from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.improve import Allowance, improved
 from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
                                             proved)
-from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
+from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.stages import is_chain
 from transpiler.passes.remat.steps import profile
@@ -74,7 +74,7 @@ class Fitter:
         self._candidates: List[Candidate] = []
         self._untouched: List[Candidate] = []
         for base in different(bases):
-            if _can_gain(base, context):
+            if _can_gain(base, context, seconds):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
@@ -230,6 +230,8 @@ def different(bases: Sequence[Plan]) -> List[Plan]:
     return found
 
 
-def _can_gain(base: Plan, context: PassContext) -> bool:
-    return (context.runtime.collects and bool(context.recompute) and not context.parallel and
-            backward_start(base.graph) < len(base.graph.regions[0].ops))
+def _can_gain(base: Plan, context: PassContext, seconds: float) -> bool:
+    """Where no gradients wait for what is computed again, nobody asked for it unless by a budget, or by `recompute`."""
+    trains = any(op.backward for op in base.graph.region_ops(0))
+    allowed = context.runtime.collects and bool(context.recompute) and not context.parallel
+    return allowed and (trains or math.isinf(seconds))
