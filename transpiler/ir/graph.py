@@ -278,6 +278,11 @@ class Graph:
         sizes = [v.size for v in self.values if v.size is not None]
         return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.regions]))
 
+    @property
+    def trains(self) -> bool:
+        """Whether any of it is the backward part of a training program."""
+        return any(op.backward for op in self.ops)
+
     def region_ops(self, region: int) -> Iterator[Op]:
         return map(self.ops.__getitem__, self.regions[region].ops)
 

@@ -51,7 +51,7 @@ class Cloner:
         self._suffix = suffix
         self._names = {v.name for v in graph.values}
         self._used: Dict[str, int] = {}  # last number by name without it
-        self._backward = any(op.backward for op in graph.ops)
+        self._backward = graph.trains
 
     def value(self, like: int) -> int:
         """A new value that looks like `like`."""

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterator, Sequence
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
-from transpiler.planning.bases import bases
+from transpiler.planning.bases import bases, reordered
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
@@ -62,7 +62,8 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
         fitter = Fitter(bases(runner, [best, *tried], sequences, whole=True),
                         best if finished is None else finished,
                         runner.context,
-                        exact=True)
+                        exact=True,
+                        reorder=reordered(runner, best.original))
         finished = fitter.within_peak(budget, judge) or fitter.lowest()
     done = finish(replace(finished, left_alone=best.left_alone))
     if done.sure_bytes > budget:

@@ -9,7 +9,7 @@ from typing import Callable, Iterator, List, Mapping, Optional
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
-from transpiler.planning.bases import bases, first_steps
+from transpiler.planning.bases import bases, first_steps, reordered
 from transpiler.planning.budget import levels, within_budget
 from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.freeing import computed_again
@@ -100,7 +100,8 @@ def choice_for_budgets(graph: Graph,
     return Fitter(bases(runner, [best, *tried], sequences, whole=True),
                   best,
                   runner.context,
-                  exact=True)
+                  exact=True,
+                  reorder=reordered(runner, best.original))
 
 
 def tried_plans(runner: Runner,
@@ -171,5 +172,11 @@ def _within_overhead(runner: Runner, best: Plan, options: PlanOptions,
     seconds = float('inf')
     if options.recompute == 'auto':
         seconds = options.max_overhead * runner.step_seconds + best.saved_seconds
-    fitter = Fitter(bases(runner, [best], sequences), best, runner.context, seconds)
+        if not best.original.trains:
+            return best  # nobody has asked for it
+    fitter = Fitter(bases(runner, [best], sequences),
+                    best,
+                    runner.context,
+                    seconds,
+                    reorder=reordered(runner, best.original))
     return fitter.within_overhead(seconds)

@@ -100,8 +100,7 @@ class _Builder:
         problem = RematProblem(memory, [op.id for op in self._ops], self._cells,
                                [()] * len(self._ops), [()] * len(self._ops), own,
                                [-1] * len(self._cells), [0] * len(self._ops), spent, boundary)
-        trains = any(op.backward for op in self._ops)
-        for at, op in enumerate(self._ops[:boundary] if trains else self._ops):
+        for at, op in enumerate(self._ops[:boundary] if self._graph.trains else self._ops):
             if self._may_be_cloned(op):
                 self._add(problem, at, op)
         return problem
