@@ -39,7 +39,7 @@ def bases(runner: Runner,
              for loops in inner
              for order in orders)
     made = list({id(base): base for base in found}.values())
-    return made if plans[0].original.trains else made + _other_orders(runner, first)
+    return made if plans[0].original.trains else made + in_orders(runner, first)
 
 
 def reordered(runner: Runner, graph: Graph) -> Optional[Callable[[Plan], Plan]]:
@@ -47,11 +47,11 @@ def reordered(runner: Runner, graph: Graph) -> Optional[Callable[[Plan], Plan]]:
     return None if graph.trains else partial(runner.run, (SCHEDULE,))
 
 
-def _other_orders(runner: Runner, first: Sequence[NamedPass]) -> List[Plan]:
+def in_orders(runner: Runner, first: Sequence[NamedPass] = ()) -> List[Plan]:
     """Where no gradients follow, what an order needs that computes nothing again says little of what it needs if some of it does:
     those of the lowest peaks, as many as the work allows."""
-    found = [runner.run((*first, order)) for order in ORDERS]
-    most = min(len(ORDERS), _OPS_IN_ORDER // max(1, len(runner.run(()).graph.ops)))
+    found = [runner.run((*first, order)) for order in (SCHEDULE, *ORDERS)]
+    most = min(len(found), max(1, _OPS_IN_ORDER // max(1, len(runner.run(()).graph.ops))))
     return sorted(found, key=lambda base: base.after.peak_bytes)[:most]
 
 
