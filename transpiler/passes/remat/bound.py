@@ -28,8 +28,8 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class _Place:
-    """`needed` are the cells that are read later and may be dropped; of these `there` take no room of their own, as `taken` bytes are
-    there in any case, theirs included."""
+    """`needed` are the cells that are read later and may be dropped. `there` take no room of their own, as `taken` bytes are there in
+    any case, theirs included: what is read later may be made from them, too."""
 
     needed: Set[int]
     there: FrozenSet[int]
@@ -93,7 +93,7 @@ def _behind(problem: RematProblem, at: int, level: float) -> _Place:
         cell for cell, users in enumerate(problem.memory.users)
         if users and users[0] <= at < users[-1] and problem.producer[cell] >= 0
     }
-    return _Place(needed, touched & needed, int(level))
+    return _Place(needed, touched, int(level))
 
 
 class _Network:
