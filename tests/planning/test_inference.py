@@ -26,7 +26,8 @@ SIZES = (6, 8, 10)
 
 def _planned(graph: Graph, runtime=COLLECTING, **options: object) -> Plan:
     done = plan(graph, runtime, {}, PlanOptions(**options))
-    verify(graph, done.graph, {op.id: op.origin for op in done.graph.walk() if op.origin is not None})
+    verify(graph, done.graph,
+           {op.id: op.origin for op in done.graph.walk() if op.origin is not None})
     return done
 
 
@@ -40,7 +41,8 @@ def _prices(problem: RematProblem) -> Dict[int, float]:
 
 
 @pytest.mark.parametrize('size', SIZES)
-def test_nothing_needs_less_than_the_best_of_all_ways_and_most_plans_need_no_more(size: int) -> None:
+def test_nothing_needs_less_than_the_best_of_all_ways_and_most_plans_need_no_more(
+        size: int) -> None:
     reached = ordered = 0
     for seed in SEEDS:
         graph = branchy(seed, size)
@@ -64,7 +66,8 @@ def test_the_cheapest_plan_in_an_order_is_that_of_all_ways_to_run_it(seed: int) 
         found = cheapest(problem, limit)
         assert (found is None) == (best is None)
         if found is not None and best is not None:
-            assert found.seconds == pytest.approx(best, abs=1e-9 * len(problem))  # CP-SAT counts in nanoseconds
+            assert found.seconds == pytest.approx(best, abs=1e-9 *
+                                                  len(problem))  # CP-SAT counts in nanoseconds
             assert profile(problem, found).peak <= limit
             assert least_seconds(problem, limit) <= best + 1e-9 * len(problem)
             solved += 1
