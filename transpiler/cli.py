@@ -100,11 +100,14 @@ def _planning_options(command: Callable) -> Callable:
                      default='auto',
                      show_default=True,
                      help='auto: predictor for a program that has fetch operators.'),
-        click.option('--recompute',
-                     type=click.Choice(['auto', 'cheap', 'max', 'off']),
-                     default='auto',
-                     show_default=True,
-                     help='What may be computed again for gradients.'),
+        click.option(
+            '--recompute',
+            type=click.Choice(['auto', 'cheap', 'max', 'off']),
+            default='auto',
+            show_default=True,
+            help=
+            'What may be computed again instead of kept; where nothing is trained, auto does so for a '
+            'budget alone.'),
         click.option('--max-overhead',
                      type=click.FloatRange(0),
                      default=0.1,
