@@ -100,14 +100,11 @@ def _planning_options(command: Callable) -> Callable:
                      default='auto',
                      show_default=True,
                      help='auto: predictor for a program that has fetch operators.'),
-        click.option(
-            '--recompute',
-            type=click.Choice(['auto', 'cheap', 'max', 'off']),
-            default='auto',
-            show_default=True,
-            help=
-            'What may be computed again instead of kept; where nothing is trained, auto does so for a '
-            'budget alone.'),
+        click.option('--recompute',
+                     type=click.Choice(['auto', 'cheap', 'max', 'off']),
+                     default='auto',
+                     show_default=True,
+                     help='What may be computed again; without training auto needs a budget.'),
         click.option('--max-overhead',
                      type=click.FloatRange(0),
                      default=0.1,

@@ -50,8 +50,9 @@ def reordered(runner: Runner, graph: Graph) -> Optional[Callable[[Plan], Plan]]:
 def in_orders(runner: Runner, first: Sequence[NamedPass] = ()) -> List[Plan]:
     """Where no gradients follow, what an order needs that computes nothing again says little of what it needs if some of it does:
     those of the lowest peaks, as many as the work allows."""
-    found = [runner.run((*first, order)) for order in (SCHEDULE, *ORDERS)]
-    most = min(len(found), max(1, _OPS_IN_ORDER // max(1, len(runner.run(()).graph.ops))))
+    most = min(len(ORDERS) + 1, max(1, _OPS_IN_ORDER // max(1, len(runner.run(()).graph.ops))))
+    orders = (SCHEDULE, *ORDERS) if most > 1 else (SCHEDULE,)
+    found = [runner.run((*first, order)) for order in orders]
     return sorted(found, key=lambda base: base.after.peak_bytes)[:most]
 
 

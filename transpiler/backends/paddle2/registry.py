@@ -92,8 +92,8 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _unchanged(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
-                          _is_elementwise(desc), rows_of(desc))
+            signature += (_updates(desc), _unchanged(desc), _adds(desc), _fills(desc), _folds(desc),
+                          _replay(desc), _is_elementwise(desc), rows_of(desc))
         if desc.type in _separate_slots():
             signature += (_separate(desc),)
         if signature in self._with_attributes:

@@ -70,8 +70,10 @@ def _build(problem: RematProblem, limit: int) -> _Model:
     clones, cells = _clonable(problem), _free_cells(problem)
     stages = range(problem.boundary, len(problem))
     runs = {(at, op): model.NewBoolVar('') for at in stages for op in clones if op < at}
-    live = {(at, step, c): model.NewBoolVar('') for at in stages for step in _steps(clones, at)
-            for c in cells}
+    live = {
+        (at, step, c): model.NewBoolVar('')
+        for at in stages for step in _steps(clones, at) for c in cells
+    }
     built = _Model(model, runs, live)
     fixed = list(fixed_bytes(problem, cells))
     waiting = bytes_before(problem, cells)
