@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from paddle.base.proto import framework_pb2
@@ -9,14 +11,14 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.serving.inputs import held_name
-from transpiler.serving.row_view import RowView, counted, key_of
+from transpiler.serving.row_view import RowView, key_of
 from transpiler.serving.row_wise import Shape
 
 _INNER = 1  # the block that enclosing makes
 # What the blocks around an operator take, each time that it runs (2.6.2, one thread).
 _SECONDS_A_RUN = 50e-6
 # Fields of an attribute by its type; lists are read as lists.
-_FIELDS = {
+_FIELDS = MappingProxyType({
     framework_pb2.INT: 'i',
     framework_pb2.FLOAT: 'f',
     framework_pb2.STRING: 's',
@@ -24,7 +26,7 @@ _FIELDS = {
     framework_pb2.BOOLEAN: 'b',
     framework_pb2.LONG: 'l',
     framework_pb2.LONGS: 'longs',
-}
+})
 
 
 class Described:
@@ -83,7 +85,7 @@ def row_view(program: ImportedProgram) -> RowView:
                        at: frozenset(op.reads) for at, op in operators.items()
                    },
                    read=frozenset(n for op in descs for n in op.reads),
-                   writers=counted(n for op in descs if op.kind != RUNS_BLOCK for n in key_of(op)),
+                   writers=Counter(n for op in descs if op.kind != RUNS_BLOCK for n in key_of(op)),
                    seconds_a_run=_SECONDS_A_RUN,
                    held={v.name: held_name(v.name) for v in graph.values if v.fed})
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, Mapping, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, Mapping, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.timeline import Timeline
@@ -129,13 +128,3 @@ class RowView:
 
     def _ids(self, names: Iterable[str]) -> FrozenSet[int]:
         return frozenset(self._values[n].id for n in names if n in self._values)
-
-
-def counted(names: Iterable[str]) -> Mapping[str, int]:
-    """How often each is among them; 0 of others."""
-    return Counter(names)
-
-
-def named_by(graph: Graph, values: Iterable[int]) -> Set[str]:
-    """What these values are called."""
-    return {graph.values[v].name for v in values}

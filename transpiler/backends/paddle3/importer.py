@@ -158,7 +158,8 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
-        self._places: Set[int] = set()  # what a loop that is not trained is given to write over, and for nobody else
+        self._places: Set[int] = set(
+        )  # what a loop that is not trained is given to write over, and for nobody else
         self._open = symbolic.infer(program)
 
     def run(self) -> ImportedProgram:
@@ -464,8 +465,9 @@ def _is_place(body: Any, arg: Any, slot: int) -> bool:
     users = arg.all_used_ops()
     over = in_place_results(users[0]) if len(users) == 1 and not has(body, PUSH) else {}
     handed = body.ops[-1].operand_source(slot)
-    return any(users[0].operand_source(operand).is_same(arg) and users[0].result(result).is_same(handed)
-               for result, operand in over.items())
+    return any(
+        users[0].operand_source(operand).is_same(arg) and users[0].result(result).is_same(handed)
+        for result, operand in over.items())
 
 
 def _make_as(value: Value, dtype: str) -> None:

@@ -15,7 +15,7 @@ import paddle
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.importer import import_program
-from transpiler.backends.paddle3.marks import mark
+from transpiler.backends.paddle3.marks import mark, mark_of
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.backends.paddle3.programs import LivePrograms
 from transpiler.backends.settings import static_mode
@@ -78,7 +78,7 @@ def optimize_model(saved: SavedModel, request: Request, options: PlanOptions,
     if done.written is not None:
         serialized = dump(program, saved.trainable)
         _check_same(program, load(serialized))
-    if serving.in_parts:
+    if serving.in_parts and not (done.imported.done or done.imported.closed):
         options.progress('planning: in parts, tried on this machine')
         return _in_parts(saved, serialized, done, request, started)
     if saved.for_inference:
@@ -86,7 +86,8 @@ def optimize_model(saved: SavedModel, request: Request, options: PlanOptions,
     return Optimized(serialized, done.plan, done.dims, done.report)
 
 
-def _in_parts(saved: SavedModel, given: bytes, done: Decision, request: Request, started: float) -> Optimized:
+def _in_parts(saved: SavedModel, given: bytes, done: Decision, request: Request,
+              started: float) -> Optimized:
     """The program as it was `given`, with chains of operators in parts, and what the report says of that."""
     with static_mode():
         program = load(given)
@@ -99,8 +100,11 @@ def _in_parts(saved: SavedModel, given: bytes, done: Decision, request: Request,
         def measure(chains: Sequence[Chain]) -> Tuple[RowView, Timeline]:
             return _measured(whole, chains, done.dims)
 
-        found = split(list(operators_of(read).values()), known, measure,
-                      Probe(whole, saved, int(request.batch_size or 0)), evenly=True)
+        found = split(list(operators_of(read).values()),
+                      known,
+                      measure,
+                      Probe(whole, saved, int(request.batch_size or 0)),
+                      evenly=True)
         plan, serialized = done.plan, given
         if found.chains:
             parted = run_in_parts(whole, found.chains).program
@@ -109,7 +113,9 @@ def _in_parts(saved: SavedModel, given: bytes, done: Decision, request: Request,
             _check_same(parted, load(serialized))
             view, after = measure(found.chains)
             gained = plan.after.peak_bytes - after.peak_bytes
-            plan = replace(plan, graph=view.graph, after=after,
+            plan = replace(plan,
+                           graph=view.graph,
+                           after=after,
                            savings=[*plan.savings, ('run in parts', gained)])
     report = build_report(plan, COLLECTING, done.dims, done.report.assumed,
                           time.perf_counter() - started, f'{found} {_FUSES}')
@@ -139,12 +145,27 @@ def check_written(saved: SavedModel) -> None:
 def _check_wanted(saved: SavedModel, request: Request, serving: Serving) -> None:
     if serving.in_parts:
         check_in_parts(saved.for_inference and request.runtime != 'executor', request)
+        _check_cut(saved)
     for given, option, why in (
         (serving.release_inputs, '--release-inputs', 'a predictor of Paddle 3 keeps its inputs'),
         (not serving.onednn, '--no-onednn',
          'OUT follows config.disable_mkldnn(), as IN does')):  # yapf: disable
         if given:
             raise InvalidArgumentError(_NOT_HERE.format(option, why))
+
+
+def _check_cut(saved: SavedModel) -> None:
+    """Raises InvalidArgumentError for a program of which it is not known what a part of its rows is, or where."""
+    fed = sorted(name for name, value in saved.inputs.items() if list(value.shape[:1]) == [-1])
+    if len(fed) > 1:
+        raise InvalidArgumentError(
+            f'--in-parts splits the rows of one input, and {saved.path} has several of open rows: {", ".join(fed)}; nothing in '
+            'a program of Paddle 3 says that they have as many')
+    if any(op.num_regions()
+           for op in saved.program.global_block().ops) and not mark_of(saved.program):
+        raise InvalidArgumentError(
+            f'--in-parts: {saved.path} has loops or branches of its own, which '
+            'are not run in parts on Paddle 3')
 
 
 def _check_same(program: object, again: object) -> None:

@@ -104,8 +104,10 @@ def _opened(serialized: bytes, trainable: bool) -> tuple:
     """The same program, which gives out all that its operators compute, too; and the values, by output."""
     program = load(serialized)
     read = import_program(program)
-    given = {v for handle in read.handles.values() if handle.op.name() == _FETCH
-             for v in handle.operands[0]}
+    given = {
+        v for handle in read.handles.values() if handle.op.name() == _FETCH
+        for v in handle.operands[0]
+    }
     wanted = {v for op in read.graph.walk() for v in op.reads()} - given
     names: Dict[str, str] = {}
     with static.program_guard(program):
@@ -137,8 +139,8 @@ def compare(spec: ProbeSpec) -> Optional[str]:
 
 
 def _order(output: str) -> tuple:
-    return (not output.startswith(_PREFIX), int(output[len(_PREFIX):] or 0)
-            if output.startswith(_PREFIX) else 0)
+    return (not output.startswith(_PREFIX),
+            int(output[len(_PREFIX):] or 0) if output.startswith(_PREFIX) else 0)
 
 
 def _digests(location: List[str], feeds: Sequence[str],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -10,7 +11,7 @@ from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import former_name
 from transpiler.ir import Op
 from transpiler.serving.pir.in_parts import is_constant
-from transpiler.serving.row_view import RowView, counted
+from transpiler.serving.row_view import RowView
 from transpiler.serving.row_wise import Shape
 
 # What the runtime takes to start an operator again (3.3.1, one thread).
@@ -20,6 +21,7 @@ _CALLED: Mapping[str, str] = MappingProxyType({
     **{k: f'reduce_{k}' for k in ('mean', 'sum', 'max', 'min', 'prod')},
     **{k: f'{k}2' for k in ('transpose', 'reshape', 'squeeze', 'unsqueeze')},
     'flatten': 'flatten_contiguous_range',
+    'split_with_num': 'split',
     'hardswish': 'hard_swish',
     'hardsigmoid': 'hard_sigmoid',
 })  # yapf: disable
@@ -30,6 +32,7 @@ _ATTRIBUTES: Mapping[Any, str] = MappingProxyType({
     ('squeeze2', 'axes'): 'axis',
     ('unsqueeze2', 'axes'): 'axis',
     'dim': 'axis',
+    'trans_x': 'transpose_x',
 })
 # Slots of 2.6 for what is an attribute there, or computed: by slot, the operand.
 _COMPUTED: Mapping[str, str] = MappingProxyType({
@@ -128,12 +131,13 @@ def row_view(read: ImportedProgram) -> RowView:
     fixed = {at: op for at, op in operators.items() if _has_fixed_rows(read, ops[at])}
     return RowView(graph,
                    0,
-                   fixed, {at: frozenset(op.reads) for at, op in fixed.items()},
+                   fixed, {
+                       at: frozenset(op.reads) for at, op in fixed.items()
+                   },
                    read=frozenset(graph.values[v].name for op in graph.walk() for v in op.reads()),
-                   writers=counted(n for op in operators.values() for _, n in op.results),
+                   writers=Counter(n for op in operators.values() for _, n in op.results),
                    seconds_a_run=_SECONDS_A_RUN,
-                   joined=frozenset(at for at, op in enumerate(ops)
-                                    if op.kind in _FUSED))
+                   joined=frozenset(at for at, op in enumerate(ops) if op.kind in _FUSED))
 
 
 def _has_fixed_rows(read: ImportedProgram, op: Op) -> bool:
