@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 from paddle import nn, static
 
 from tests.backends.paddle3.running import MIB
-from tests.backends.paddle3.saved import save
+from tests.backends.paddle3.saved import save, wide
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.cli import main
@@ -48,7 +47,7 @@ def convolved(x: Any) -> Any:
     left, right = paddle.split(x, 2, axis=1)
     x = paddle.concat([left, F.sigmoid(right) * left, x], axis=1)
     x = F.max_pool2d(nn.Conv2D(x.shape[1], 8, 3, padding=1)(x) + 1.0, 2)
-    return static.nn.fc(paddle.flatten(paddle.mean(x, axis=3), 1), 10)
+    return static.nn.fc(paddle.flatten(F.adaptive_avg_pool2d(x, 2), 1), 10)
 
 
 def normed(x: Any, training: bool = False) -> Any:
@@ -113,13 +112,14 @@ def test_every_setting_gives_the_bytes_that_it_gave(saved: Path) -> None:
 
 
 def test_the_peak_falls_as_promised(saved: Path) -> None:
-    """Unfused, as the program is saved; of some runs, the least has no late collector."""
+    """Unfused, as the program is saved, kernels' own memory included; of some runs, the least has no late collector."""
     whole, report = optimized(saved, 'whole', '--batch-size', str(ROWS)), in_parts(saved)
     assert report['peak_bytes_after'] == whole['peak_bytes_after'] - saving(report)
     assert report['peak_bytes_after'] < 0.5 * whole['peak_bytes_after']
-    measured = min(seen(saved, 'parts', ('no_onednn',), runs=6).peak_bytes)
-    assert measured <= 1.05 * report['peak_bytes_after'] + 0.1 * MIB
-    assert measured < 0.5 * min(seen(saved, 'whole', ('no_onednn',), runs=3).peak_bytes)
+    measured = min(seen(saved, 'parts', ('no_onednn',), runs=60).peak_bytes)
+    assert measured <= 1.05 * report['needed_bytes'] + 0.1 * MIB
+    parts, plain = (min(seen(saved, name, runs=60).peak_bytes) for name in ('parts', 'whole'))
+    assert parts <= 1.05 * report['peak_bytes_after'] + 0.1 * MIB < 0.5 * plain
 
 
 def test_other_batch_sizes_are_right(saved: Path) -> None:
@@ -163,6 +163,15 @@ def test_any_number_of_rows_is_shared_out_whatever_the_number_of_parts(parts: in
         assert ours.shape == (rows, 6) and ours.tobytes() == plain.tobytes()
 
 
+def test_a_better_order_is_cut_too(saved: Path) -> None:
+    save(saved / 'wide', wide, [None, 64])
+    report = in_parts(saved, 'both', batch=64, name='wide')
+    savings = dict(map(tuple, report['savings']))
+    assert min(savings['schedule'], savings['run in parts']) > 0
+    x = np.random.RandomState(3).rand(64, 64).astype('float32')
+    assert results(saved, 'both', x).tobytes() == results(saved, 'wide', x).tobytes()
+
+
 def test_what_was_written_reports_its_peak_and_is_not_cut_again(saved: Path) -> None:
     report = in_parts(saved)
     again = in_parts(saved, 'again', name='parts')
@@ -179,7 +188,7 @@ def test_what_differs_in_parts_is_not_split_and_is_named(saved: Path, monkeypatc
         return chains[0].ops[1][0] if len(tried) == 1 else None
 
     monkeypatch.setattr(probing.Probe, '__call__', differs)
-    note = in_parts(saved)['note']
+    note = in_parts(saved, batch=2)['note']
     refused = tried[0][0].ops[1]
     assert len(tried) > 1
     assert all(refused not in chain.ops for chains in tried[1:] for chain in chains)
@@ -214,14 +223,14 @@ def test_a_difference_that_a_later_operator_hides_is_found(saved: Path, tmp_path
     assert {n.split('.')[0] for n in different} == {'matmul'}
 
 
-def rows_known(build: Any, shape: List[Optional[int]], tmp_path: Path) -> List[str]:
-    """Kinds of the operators whose rows are known to be independent, constants left out."""
-    save(tmp_path / 'net', build, shape)
-    return [
-        op.operator.kind for _, op in sorted(
-            row_view(import_program(load((tmp_path /
-                                          'net.json').read_bytes()))).row_wise(N).items())
-    ]
+def rows_known(build: Any) -> List[str]:
+    """Kinds of the operators whose rows are known to be independent, in order."""
+    program = static.Program()
+    with static.program_guard(program, static.Program()):
+        paddle.cumsum(build(static.data(
+            'x', [None, 4])))  # which reads what is made, and is no such operator
+    found = row_view(import_program(program)).row_wise(N)
+    return [op.operator.kind for _, op in sorted(found.items())]
 
 
 INDEPENDENT = {
@@ -251,6 +260,6 @@ INDEPENDENT = {
 
 
 @pytest.mark.parametrize('name', INDEPENDENT)
-def test_operators_have_the_rows_that_they_have(name: str, tmp_path: Path) -> None:
+def test_operators_have_the_rows_that_they_have(name: str) -> None:
     build, expected = INDEPENDENT[name]
-    assert rows_known(build, [None, 4], tmp_path) == expected
+    assert rows_known(build) == expected

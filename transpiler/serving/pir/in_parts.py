@@ -28,7 +28,8 @@ _INDEX = 'int64'
 
 @dataclass
 class Parted:
-    """A program with chains in parts; `names`, by id, are what its values were called before, whatever makes them now."""
+    """A program with chains in parts; `names`, by id, are what its values were called before, whatever makes them now, and what parts
+    of them are called."""
 
     program: Any
     names: Dict[str, str]
@@ -158,6 +159,8 @@ class _Part:
 
     def _call(self, value: Any, here: Any) -> None:
         self._known[value.id] = here
+        if here is not value and value.id in self._names:
+            self._names[here.id] = f'{self._names[value.id]}@1/{self._chain.parts}'
         self._mapping.add(value, here)
 
     def _bring(self, value: Any) -> None:

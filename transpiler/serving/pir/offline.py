@@ -15,6 +15,7 @@ import paddle
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.known_workspaces import look_up
 from transpiler.backends.paddle3.marks import mark, mark_of
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.backends.paddle3.programs import LivePrograms
@@ -78,7 +79,7 @@ def optimize_model(saved: SavedModel, request: Request, options: PlanOptions,
     if done.written is not None:
         serialized = dump(program, saved.trainable)
         _check_same(program, load(serialized))
-    if serving.in_parts and not (done.imported.done or done.imported.closed):
+    if serving.in_parts and not (mark_of(saved.program) or done.imported.closed):
         options.progress('planning: in parts, tried on this machine')
         return _in_parts(saved, serialized, done, request, started)
     if saved.for_inference:
@@ -130,6 +131,9 @@ def _measured(whole: bytes, chains: Sequence[Chain],
     for i, value in read.values.items():
         new = read.graph.values[i]
         new.name = parted.names.get(value.id, f'{new.name}@parts')
+    for op in read.graph.ops:  # none of them was made by a line of the user's
+        op.label, op.site = '', Site()
+    look_up(read)
     sizes = {**{symbol: 1 for symbol in read.graph.symbols()}, **dims}
     return row_view(read), Timeline(read.graph, COLLECTING, sizes)
 
