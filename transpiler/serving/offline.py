@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -25,6 +25,7 @@ from transpiler.report.data import human
 from transpiler.request import Request, check_names
 from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.again import computed_again
+from transpiler.serving.chains import Chain
 from transpiler.serving.enclosure import enclose, is_enclosed
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.given import check_fetched
@@ -33,9 +34,11 @@ from transpiler.serving.inputs import move_inputs
 from transpiler.serving.layouts import PARAMETERS
 from transpiler.serving.predictor import FusedProgram, fuse
 from transpiler.serving.probing import Probe
+from transpiler.serving.described import operators_of, row_view, signatures
+from transpiler.serving.row_view import RowView
 from transpiler.serving.splitting import split
 from transpiler.serving.trial import try_import
-from transpiler.serving.wanted import Optimized, Serving
+from transpiler.serving.wanted import Optimized, Serving, check_in_parts
 
 _KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
                 '--release-inputs needs {} less.')
@@ -54,7 +57,7 @@ def optimize_saved(saved: SavedProgram,
     environment.check_paddle()
     runtime = _runtime(saved, request.runtime)
     if serving.in_parts:
-        _check_in_parts(runtime, request)
+        check_in_parts(runtime == 'predictor', request)
     if runtime == 'predictor':
         return _for_predictor(saved, request, serving, options)
     return _for_executor(saved, request, options)
@@ -71,15 +74,6 @@ def _runtime(saved: SavedProgram, given: str) -> str:
         raise InvalidArgumentError(f'{saved.path} has no fetch operator, so no predictor can load '
                                    'it. Use --runtime executor')
     return given
-
-
-def _check_in_parts(runtime: str, request: Request) -> None:
-    if runtime != 'predictor':
-        raise InvalidArgumentError('--in-parts is for programs that a predictor loads; this one is '
-                                   'planned for the executor')
-    if request.batch_size is None:
-        raise InvalidArgumentError('--in-parts splits the batch, so it has to know how large that '
-                                   'mostly is: give --batch-size')
 
 
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
@@ -174,12 +168,13 @@ def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: Imp
               dims: Dict[str, int]) -> Tuple[_Enclosed, str]:
     """The same with chains of operators in parts, and what the report says of that."""
 
-    def measure(message: framework_pb2.ProgramDesc) -> Tuple[ImportedProgram, Timeline]:
-        enclosed = _enclosed(message, old, dims)
-        return enclosed.program, enclosed.after
+    def measure(chains: Sequence[Chain]) -> Tuple[RowView, Timeline]:
+        enclosed = _enclosed(run_in_parts(whole.inner, chains), old, dims)
+        return row_view(enclosed.program), enclosed.after
 
     probe = Probe(FusedProgram(whole.inner, parameters), whole.program, saved, dims)
-    found = split(whole.inner, measure, probe)
+    known = signatures(whole.inner, row_view(whole.program))
+    found = split(operators_of(whole.inner), known, measure, probe)
     return _enclosed(run_in_parts(whole.inner, found.chains), old, dims), str(found)
 
 
