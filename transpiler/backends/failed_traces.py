@@ -35,8 +35,8 @@ def forgotten_if_failed() -> Iterator[None]:
 def _noted() -> List[Dict[int, Any]]:
     """By ids of programs."""
     parameters = getattr(parameter_recorder, '_global_parameter_recorder', None)
-    if not hasattr(parameters, 'tensor2value'):  # Paddle 2 notes nothing of the kind in what is used
-        return []
+    if not hasattr(parameters, 'tensor2value'):
+        return []  # Paddle 2 notes nothing of the kind in what is used
     return [
         parameters.params_dict, parameters.tensor2value,
         parameter_recorder._global_inplace_map.params_dict
