@@ -132,8 +132,8 @@ def _try_mode(plain: Built,
     verdict.changed += told['changed']
     verdict.budgets += told['budget'] is not None
     verdict.traded += told['traded']
-    if told['run'] is None:  # one of a program that was seen may be less than any plan needs
-        if room is not None:
+    if told['run'] is None:  # what piles up from run to run keeps to no budget; that of one that was seen may be too little
+        if told['too_little'] and room is not None:
             verdict.failures.append(f'REFUSED {name} room={room}: {told["budget"]}')
         return
     judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
@@ -266,8 +266,15 @@ def _optimized(built: Built,
         untouched = built.case.main.desc.serialize_to_string()
         try:
             report = _optimize(built, {} if budget is None else {'budget': budget})
-        except MemoryBudgetError:
-            return {'changed': False, 'budget': budget, 'traded': False, 'run': None}
+        except MemoryBudgetError as error:
+            too_little = error.held_bytes + error.best_bytes > budget
+            return {
+                'changed': False,
+                'budget': budget,
+                'traded': False,
+                'run': None,
+                'too_little': too_little
+            }
         same = built.case.main.desc.serialize_to_string() == untouched
     ended = _run(built.case, runs_in or mode)
     if ended.failure:
@@ -291,8 +298,8 @@ def budget_with(built: Built, room: float) -> int:
     try:
         _optimize(_twin(built), {'budget': free.resting_bytes + 1})
     except MemoryBudgetError as error:
-        least = min(enough, error.held_bytes + error.best_bytes)
-        return least + int(room * (enough - least))
+        least = error.held_bytes + error.best_bytes
+        return least + int(room * max(0, enough - least))
     return free.resting_bytes + 1
 
 
