@@ -14,6 +14,8 @@ class Can(enum.Enum):
     PIN = 'hold the order of ops'
     RELEASE = 'free a storage where the program says so'
     SHARE = 'hand a buffer to another name'
+    UNITE = 'make one variable of two names'
+    OPEN_SHAPES = 'keep the shape, where it is open, of a storage that was freed'
     NO_COPY = "leave out a loop's copy of an input"
     CLEAN_START = 'empty what an earlier run has left'
     SEPARATE = 'make one of the results of an op that makes several'

@@ -17,9 +17,10 @@ from paddle.base.libpaddle import pir as bindings
 from transpiler.backends.paddle3.blocks import YIELD, Link
 from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
 from transpiler.backends.paddle3.marks import mark, unmark
+from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said
 from transpiler.errors import VerificationError
-from transpiler.ir import FILL, KEEP, SELECT, Graph, Op
+from transpiler.ir import FILL, KEEP, RELEASE, SELECT, SHARE, Graph, Op
 
 # What Operation.clone takes along: no blocks, operands, and no successors.
 _ALONE = (False, True, False)
@@ -71,6 +72,8 @@ class _Emitter:
         self._is_cut = imported.cut is not None
         self._undo: List[Callable[[], Any]] = []
         self._placed: Set[int] = set()  # ids of ops that make lists
+        self._variable: Dict[int, int] = {}  # of values that share one, the value that had it first
+        self._instead: Any = None  # the number that takes the place of what is released
         self._done = Emitted()
 
     def run(self) -> Emitted:
@@ -102,20 +105,50 @@ class _Emitter:
     def _written(self, region: int) -> List[Any]:
         """The ops of a block, but for those that keep values for a gradient, in their order; it ends as it did."""
         self._enter(region)
-        order: List[Any] = list(self._declarations) if region == 0 else []
+        order: List[Any] = [*self._declarations, *self._spare_number()] if region == 0 else []
         ends = []
+        shared: List[Tuple[int, int]] = []
         for op in self._graph.region_ops(region):
             if op.kind == KEEP:
+                continue
+            if op.kind == SHARE:
+                shared += zip(op.operands, op.results)
+                continue
+            if op.kind == RELEASE:
+                order += self._released(op)
                 continue
             known = op.id < len(self._old.ops)
             made = self._original(op) if known else self._clone(op)
             (ends if known and self._handles[op.id].op.name() == YIELD else order).extend(made)
+            order += [made for pair in shared for made in self._united(*pair)]
+            shared = []
         links = {op.id() for link in self._links for op in (link.push, link.pop)}
         there = {op.id() for op in (*order, *ends)} | links
         if self._is_cut and len(there) < len(self._block.ops):
             raise VerificationError('an op that nobody needs would come to the other part')
         order += [op for op in self._block.ops if op.id() not in there]  # lists that nobody reads
         return order + ends
+
+    def _spare_number(self) -> List[Any]:
+        """What takes the place of all that is released, in any block."""
+        if all(op.kind != RELEASE for op in self._graph.walk()):
+            return []
+        self._instead = number()
+        made = self._added(self._instead.get_defining_op())
+        self._done.spare.add(made.id())
+        return [made]
+
+    def _united(self, value: int, result: int) -> List[Any]:
+        """Has the op before, which makes `result`, do that in the variable of `value`."""
+        self._variable[result] = self._variable.get(value, value)
+        return [self._added(united(self._here(value), self._here(result)))]
+
+    def _released(self, op: Op) -> List[Any]:
+        """A variable is emptied once, whichever of the values that share it name it."""
+        if op.region != self._region or any(self._graph.values[v].region != op.region for v in op.results):
+            raise VerificationError('a value of another block would be released')
+        values = {self._variable.get(v, v) for v in op.results}
+        return [self._added(made) for v in sorted(values) for made in released(self._here(v), self._instead)]
 
     def _enter(self, region: int) -> None:
         self._region, self._block = region, self._blocks[region]

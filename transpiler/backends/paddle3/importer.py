@@ -25,13 +25,14 @@ from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.operators import MADE_AS
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
+from transpiler.backends.paddle3.releases import is_release, loses_shape, unites
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
 from transpiler.backends.paddle3.tensors import bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.errors import InvalidProgramError
-from transpiler.ir import (KEEP, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
+from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
                            ValueKind)
 from transpiler.ir.boundary import BOUNDARY, divide
 
@@ -189,6 +190,10 @@ class _Importer:
             elif op.name() == COMBINE:
                 self._members[op.result(0).id] = tuple(
                     i for v in op.operands_source() for i in self._ids(v))
+            elif is_release(op):
+                self._release(op)
+            elif unites(op):
+                self._unite(op)
             elif op.name() not in (SPLIT, SLICE) or not self._is_unpacked(op):
                 self._import(op)
         self._home = around
@@ -219,6 +224,18 @@ class _Importer:
         kept = tuple(i for slot in slots for i in slot)
         facts = OpFacts(shape_only=frozenset(range(len(kept))))
         self._graph.new_op(KEEP, self._home.id, operands=kept, facts=facts, backward=True)
+
+    def _release(self, op: Any) -> None:
+        released = self._ids(op.operand_source(0))
+        self._value[op.result(0).id] = released[0]
+        facts = OpFacts(side_effect=True, loses_shape=frozenset({0} if loses_shape(op) else ()))
+        self._graph.new_op(RELEASE, self._home.id, results=released, facts=facts)
+
+    def _unite(self, op: Any) -> None:
+        """Two values in one variable. What is left of one that is released is that one already."""
+        (first,), (second,) = map(self._ids, op.operands_source())
+        values = self._graph.values
+        values[second].storage = values[first].storage
 
     def _has_more(self, op: Any) -> None:
         made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))

@@ -10,7 +10,7 @@ from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_pr
 from transpiler.backends.paddle3.known_workspaces import look_up
 from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.programs import LivePrograms, Written
-from transpiler.runtime import Runtime
+from transpiler.runtime import Can, Runtime
 
 
 @dataclass
@@ -26,7 +26,7 @@ class JointPrograms(LivePrograms):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, bears_delays=True)
+        return replace(super().runtime, can=frozenset({Can.PIN}), bears_delays=True)
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:

@@ -36,8 +36,9 @@ class OpRegistry:
         if not op.name().startswith(DIALECT) or op.num_regions():
             return OpFacts(known=False)
         attributes = op.attrs()
+        slots = self._in_place(op)
         in_place = tuple(
-            (i, j) for a, b in self._in_place(op) for i in operands[a][:1] for j in results[b][:1])
+            (i, j) for a, b in slots for i in operands[a][:1] for j in results[b][:1])
         shape_only = _shape_only(op, operands)
         collective = any(name in attributes for name in _COLLECTIVE)
         return OpFacts(random=_draws(kind, attributes),
@@ -45,6 +46,8 @@ class OpRegistry:
                        collective=collective,
                        asynchronous=collective,
                        in_place=in_place,
+                       same_name=all(
+                           _looks(op.operand_source(a)) == _looks(op.result(b)) for a, b in slots),
                        shape_only=shape_only,
                        apart=bool(shape_only),
                        updates=_updates(op, kind, attributes, operands, results),

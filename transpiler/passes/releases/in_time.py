@@ -22,7 +22,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import bytes_with_workspaces, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, unreleasable, write_releases
 
 # Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
 _FULL = 0.95
@@ -146,7 +146,9 @@ def mortal(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     def find() -> Dict[int, int]:
         rules = Interference(graph)
         dying = last_uses(graph, 0, rules.spans, rules.unreleased())
-        return {graph.values[v].storage: v for values in dying.values() for v in values}
+        names = {graph.values[v].storage: v for values in dying.values() for v in values}
+        left = unreleasable(graph, timeline.lifetimes)
+        return {storage: value for storage, value in names.items() if storage not in left}
 
     return timeline.once('mortal', find)
 

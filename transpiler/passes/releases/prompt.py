@@ -9,7 +9,7 @@ nothing is left to it that is large enough to matter.
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Dict, FrozenSet, List, Tuple
 
 from transpiler.analysis.interference import MOVED, PASSED_BY_NAME, Interference
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -18,7 +18,8 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_in_time
-from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+from transpiler.passes.releases.release_ops import (in_place_by_op, last_uses, may_hand_on,
+                                                     unreleasable, write_releases)
 
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
@@ -32,10 +33,10 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     _share_in_inner_regions(graph, context, rules)
     timeline = Timeline(graph, context.runtime, context.dims)
     found = spans(graph)
-    bound = rules.unreleased()
+    bound, left = rules.unreleased(), unreleasable(graph, timeline.lifetimes)
     for region in graph.regions[1:]:
-        _release_in_inner_region(graph, region, _dying(graph, region, timeline, found, bound),
-                                 timeline)
+        dying = _dying(graph, region, timeline, found, bound, left)
+        _release_in_inner_region(graph, region, dying, timeline)
     release_in_time(graph, timeline)
     return graph
 
@@ -49,16 +50,19 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interfere
              for source, target in pairs
              if _may_hand_on(source, target, rules) and _bytes(graph, target, timeline) >= least
             ] for op, pairs in in_place_by_op(graph, everywhere, inner=True).items()
+        if may_hand_on(graph.ops[op], context.runtime)
     }
     for region in graph.regions[1:]:
         write_releases(graph, region, {}, shared)
 
 
 def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Span],
-           alone: Dict[int, str]) -> Dict[int, List[int]]:
-    """What the collector would free after each op of the inner `region`, by position."""
+           alone: Dict[int, str], left: FrozenSet[int]) -> Dict[int, List[int]]:
+    """What the collector would free after each op of the inner `region`, by position, but for what is `left` to it."""
     ending = {
-        l.storages[-1]: l for l in timeline.lifetimes.by_region[region.id].values() if not l.kept
+        l.storages[-1]: l
+        for l in timeline.lifetimes.by_region[region.id].values()
+        if not l.kept and left.isdisjoint(l.storages)
     }
     return {
         at: [holder for v in values for holder in _holders(graph, v, at, ending)]

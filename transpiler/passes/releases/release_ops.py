@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.in_place import hands_on
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span
-from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, ValueKind
+from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, Value, ValueKind
+from transpiler.runtime import Can, Runtime
 
 Pairs = List[Tuple[int, int]]
 START = -1  # the position before the first op
@@ -81,6 +82,29 @@ def in_place_by_op(graph: Graph, lifetimes: Lifetimes, inner: bool = False) -> D
         if all(graph.values[v].region == facts.region for v in (named, written)):
             pairs.setdefault(op, []).append((named, written))
     return pairs
+
+
+def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
+    """Storages that this runtime cannot be asked to release: of shapes that would be lost, and those that share an allocation with
+    such, or which an op hands on in a way that the program has no words for."""
+    lost: Set[int] = set()
+    if Can.OPEN_SHAPES not in lifetimes.runtime.can:
+        shaped = graph.shapes_read()
+        lost.update(v.storage for v in graph.values if v.storage in shaped and not _is_fixed(v))
+    for op, source, target in lifetimes.shared:
+        if not may_hand_on(graph.ops[op], lifetimes.runtime):
+            lost.update((source, target))
+    return frozenset(lost).union(s for each in lifetimes.by_region.values() for l in each.values()
+                                 if not lost.isdisjoint(l.storages) for s in l.storages)
+
+
+def may_hand_on(op: Op, runtime: Runtime) -> bool:
+    """Whether a SHARE op may stand before `op`, which works in place: for two variables, or if one will do for one."""
+    return Can.SHARE in runtime.can or (Can.UNITE in runtime.can and op.facts.same_name)
+
+
+def _is_fixed(value: Value) -> bool:
+    return value.shape is not None and all(dim.is_constant for dim in value.shape)
 
 
 def last_uses(graph: Graph, region: int, found: Mapping[int, Span],
