@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Tuple
 
-from transpiler.ir import Graph, RegionKind
+from transpiler.ir import Graph, Op, RegionKind
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
@@ -45,11 +45,26 @@ def other_ways(graph: Graph) -> List[FrozenSet[int]]:
 
 
 def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
-    """`graph` when `branches` are not taken: what they alone make is not there; their gradients are zeros."""
+    """`graph` when `branches` are not taken: what they alone make is not there; their gradients are zeros. What they would have read
+    is kept until they are passed by."""
+    ops = list(graph.ops)
+    for branch in branches:
+        op = ops[graph.regions[branch].op]
+        ops[op.id] = replace(op, operands=(*op.operands, *_read_from_around(graph, op)))
     regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
     never = {
         v for r in branches if graph.regions[r].kind is RegionKind.BRANCH
         for v in graph.ops[graph.regions[r].op].writes()
     }
     values = [replace(v, size=None, at_most=None) if v.id in never else v for v in graph.values]
-    return Graph(values, graph.ops, regions)
+    return Graph(values, ops, regions)
+
+
+def _read_from_around(graph: Graph, op: Op) -> Iterator[int]:
+    """What ops inside of `op` read of the regions around it, and it does not name."""
+    around, region = set(), op.region
+    while region >= 0:
+        around.add(region)
+        region = graph.regions[region].parent
+    read = {v for inner in graph.inside(op) for v in inner.reads()}
+    return (v for v in sorted(read.difference(op.operands)) if graph.values[v].region in around)
