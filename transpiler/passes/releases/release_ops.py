@@ -99,8 +99,9 @@ def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
 
 
 def may_hand_on(op: Op, runtime: Runtime) -> bool:
-    """Whether a SHARE op may stand before `op`, which works in place: for two variables, or if one will do for one."""
-    return Can.SHARE in runtime.can or (Can.UNITE in runtime.can and op.facts.same_name)
+    """Whether a SHARE op may stand before `op`, which works in place, or does: for two variables, or if one will do for one."""
+    one = op.kind == SHARE or (Can.UNITE in runtime.can and op.facts.same_name)
+    return Can.SHARE in runtime.can or one
 
 
 def _is_fixed(value: Value) -> bool:
