@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 from transpiler.ir import Graph
+from transpiler.passes.carried_sums import add_up_in_place
 from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.emptied_arrays import empty_arrays
@@ -64,9 +65,10 @@ SPLIT = NamedPass('gradients one by one', split_products,
                   _needs(Can.PIN, Can.RELEASE, Can.SHARE, Can.SEPARATE))
 LET_GO = NamedPass('release of what is unread', let_go_of_unread, _needs(Can.RELEASE, Can.SHARE))
 HAND_OUT = NamedPass('gradients moved out of branches', hand_out_of_branches, _needs(Can.SHARE))
+CARRIED = NamedPass('sums carried on in place', add_up_in_place, _needs(Can.UNITE))
 UNKEPT = NamedPass('kept for nobody', drop_unread_keeps)
 # What always helps, if it does anything.
-FIRST = (UNKEPT, HAND_OUT, SUMS, ROW_SUMS, SPLIT)
+FIRST = (UNKEPT, HAND_OUT, SUMS, ROW_SUMS, CARRIED, SPLIT)
 Sequences = Tuple[Tuple[NamedPass, ...], ...]
 LOOP_PASSES = (COPIES, RECOMPUTE, RECOMPUTE_LESS, UNREAD, ARRAYS)
 FOR_INNER_REGIONS = frozenset({*LOOP_PASSES, REUSE_INSIDE, HOIST})

@@ -162,7 +162,8 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
             if role == 'operand' and i in op.facts.shape_only and _alike(
                     old, source.results[j], twin):
                 continue
-            may = role == 'operand' and (i, j) in op.facts.in_place and op.facts.same_name
+            may = role == 'operand' and ((i, j) in op.facts.onto or
+                                         ((i, j) in op.facts.in_place and op.facts.same_name))
             named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
             if not may or named.count(_storage(new, result)) > 2:
                 raise VerificationError(

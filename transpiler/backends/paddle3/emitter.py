@@ -120,6 +120,8 @@ class _Emitter:
             known = op.id < len(self._old.ops)
             made = self._original(op) if known else self._clone(op)
             (ends if known and self._handles[op.id].op.name() == YIELD else order).extend(made)
+            storages = [(self._graph.values[v].storage, v) for v in op.results if v >= 0]
+            shared += [(first, v) for first, v in storages if first != v]
             order += [made for pair in shared for made in self._united(*pair)]
             shared = []
         links = {op.id() for link in self._links for op in (link.push, link.pop)}

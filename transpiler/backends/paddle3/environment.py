@@ -13,6 +13,8 @@ from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime, Upkeep
 SUPPORTED = ('3.0', '3.1', '3.2', '3.3')
 # Its values cannot be renamed, and no buffer is handed on to another variable.
 _CAN = frozenset({Can.PIN, Can.RELEASE, Can.UNITE})
+# Of what runs otherwise than an Executor runs it, or is cut in two, the order alone.
+ORDER_ALONE = frozenset({Can.PIN})
 # Each loop and branch has a collector of its own, and that may be any number of ops and trips behind.
 _DELAYS = replace(COLLECTING.delays, inner_ops=1 << 12, trips=1 << 30)
 

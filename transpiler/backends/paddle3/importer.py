@@ -15,6 +15,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 from paddle.base.libpaddle import pir
 
+from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
@@ -161,6 +162,7 @@ class _Importer:
         self._linked: Set[int] = set()  # values that may have the memory of others
         self._places: Set[int] = set(
         )  # what a loop that is not trained is given to write over, and for nobody else
+        self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
         self._open = symbolic.infer(program)
 
     def run(self) -> ImportedProgram:
@@ -170,6 +172,8 @@ class _Importer:
         self._block(block, self._home)
         if len(self._done.links) < len(self._pushed):
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
+        if not self._carried.issubset(carried_sums(self._graph)):
+            raise Unmodelled('a loop that writes over what comes from outside of it')
         _drop_what_is_named_later(self._graph)
         if self._done.cut:
             divide(self._graph, self._done.cut.kept)
@@ -236,6 +240,8 @@ class _Importer:
         (first,), (second,) = map(self._ids, op.operands_source())
         values = self._graph.values
         values[second].storage = values[first].storage
+        if first != second and first in self._linked:
+            self._carried.add((first, second))
 
     def _has_more(self, op: Any) -> None:
         made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))
@@ -474,7 +480,8 @@ class _Importer:
 
 def _is_for(op: Any, value: Any) -> bool:
     """Whether nobody but `op`, and nothing inside of it, names `value`: the runtime lets go of it once the first trip has it."""
-    return all(user.id() == op.id() for user in value.all_used_ops())
+    return all(
+        user.id() == op.id() or is_release(user) or unites(user) for user in value.all_used_ops())
 
 
 def _is_place(body: Any, arg: Any, slot: int) -> bool:

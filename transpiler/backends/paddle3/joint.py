@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any, FrozenSet, Tuple
 
 from transpiler.backends.paddle3.emitter import emit
+from transpiler.backends.paddle3.environment import ORDER_ALONE
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.known_workspaces import look_up
 from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.programs import LivePrograms, Written
-from transpiler.runtime import Can, Runtime
+from transpiler.runtime import Runtime
 
 
 @dataclass
@@ -26,7 +27,7 @@ class JointPrograms(LivePrograms):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, can=frozenset({Can.PIN}), bears_delays=True)
+        return replace(super().runtime, can=ORDER_ALONE, bears_delays=True)
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:

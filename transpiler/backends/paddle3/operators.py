@@ -38,6 +38,8 @@ SIDE_EFFECTS: FrozenSet[str] = frozenset({
 })  # yapf: disable
 # Have a variant in place, which the executor does not take: for kernels that cannot, or which do so in dygraph mode alone.
 NOT_IN_PLACE: FrozenSet[str] = frozenset({'add_grad', 'subtract_grad', 'transpose'})
+# Their kernels add to the first of the list that they are given, where that is the variable of the result.
+ADD_TO_THE_FIRST: FrozenSet[str] = frozenset({'add_n'})
 # State that is carried on, and on which nothing else depends that is computed: (operand, result) slots by name. Batch
 # statistics make batch_norm's result; running ones do as soon as one of the attributes is set.
 STATE: Mapping[str, Tuple[Tuple[str, str], ...]] = MappingProxyType(

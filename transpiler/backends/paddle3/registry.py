@@ -14,7 +14,7 @@ from paddle.base.libpaddle import pir
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import bare_kind
-from transpiler.backends.paddle3.operators import (NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
+from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
                                                    UNSEEDED_RANDOM, work_of)
 from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.ir import OpFacts
@@ -48,6 +48,7 @@ class OpRegistry:
                        in_place=in_place,
                        same_name=all(
                            _looks(op.operand_source(a)) == _looks(op.result(b)) for a, b in slots),
+                       onto=_onto(op, kind, operands, results),
                        shape_only=shape_only,
                        apart=bool(shape_only),
                        updates=_updates(op, kind, attributes, operands, results),
@@ -96,6 +97,14 @@ def _looks(value: Any) -> Hashable:
     if not value.initialized() or not value.is_dense_tensor_type():
         return value.initialized()
     return (value.dtype, tuple(value.shape))
+
+
+def _onto(op: Any, kind: str, operands: Slots, results: Slots) -> _Pairs:
+    if kind not in ADD_TO_THE_FIRST:
+        return ()
+    members = op.operand_source(0).type().as_vec_type().as_list()
+    alike = all(member == op.result(0).type() for member in members)
+    return ((operands[0][0], results[0][0]),) if alike else ()
 
 
 def _draws(kind: str, attributes: Dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_in_time
-from transpiler.passes.releases.release_ops import (in_place_by_op, last_uses, may_hand_on,
+from transpiler.passes.releases.release_ops import (handing_on, in_place_by_op, last_uses,
                                                      unreleasable, write_releases)
 
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
@@ -44,13 +44,14 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
 def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interference) -> None:
     timeline = context.collecting(graph)
     least = timeline.peak_bytes * _LEAST_SHARE
+    may = handing_on(graph, context.runtime)
     everywhere = Lifetimes(graph, context.runtime, frozenset(r.id for r in graph.regions))
     shared = {
         op: [(source, target)
              for source, target in pairs
-             if _may_hand_on(source, target, rules) and _bytes(graph, target, timeline) >= least
+             if _may_hand_on(source, target, rules) and may(graph.ops[op], graph.values[source].storage)
+             and _bytes(graph, target, timeline) >= least
             ] for op, pairs in in_place_by_op(graph, everywhere, inner=True).items()
-        if may_hand_on(graph.ops[op], context.runtime)
     }
     for region in graph.regions[1:]:
         write_releases(graph, region, {}, shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.in_place import hands_on
 from transpiler.analysis.lifetimes import Lifetimes
@@ -91,17 +91,29 @@ def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
     if Can.OPEN_SHAPES not in lifetimes.runtime.can:
         shaped = graph.shapes_read()
         lost.update(v.storage for v in graph.values if v.storage in shaped and not _is_fixed(v))
+    may = handing_on(graph, lifetimes.runtime)
     for op, source, target in lifetimes.shared:
-        if not may_hand_on(graph.ops[op], lifetimes.runtime):
+        if not may(graph.ops[op], source):
             lost.update((source, target))
     return frozenset(lost).union(s for each in lifetimes.by_region.values() for l in each.values()
                                  if not lost.isdisjoint(l.storages) for s in l.storages)
 
 
-def may_hand_on(op: Op, runtime: Runtime) -> bool:
-    """Whether a SHARE op may stand before `op`, which works in place, or does: for two variables, or if one will do for one."""
-    one = op.kind == SHARE or (Can.UNITE in runtime.can and op.facts.same_name)
-    return Can.SHARE in runtime.can or one
+def handing_on(graph: Graph, runtime: Runtime) -> Callable[[Op, int], bool]:
+    """Says whether a SHARE op may stand before one that works in place on a storage, or does: for two variables, or if one will do
+    for one. That has no memory but its own: what goes into loops and branches, or comes out, may be there under other names."""
+    if Can.SHARE in runtime.can:
+        return lambda op, storage: True
+    passed = {v for op in graph.walk() if op.regions for v in op.reads() + op.writes()}
+    passed.update(inner for region in graph.regions for _, inner in region.arguments)
+    passed.update(v for region in graph.regions[1:] for v in graph.ops[region.ops[-1]].reads())
+    storages = {graph.values[v].storage for v in passed}
+
+    def may(op: Op, storage: int) -> bool:
+        return op.kind == SHARE or (Can.UNITE in runtime.can and op.facts.same_name and
+                                    storage not in storages)
+
+    return may
 
 
 def _is_fixed(value: Value) -> bool:

@@ -49,7 +49,7 @@ class ServedPrograms(LivePrograms):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(COLLECTING, can=environment.runtime().can, upkeep=Upkeep())
+        return replace(COLLECTING, can=environment.ORDER_ALONE, upkeep=Upkeep())
 
 
 def optimize_model(saved: SavedModel, request: Request, options: PlanOptions,
