@@ -85,9 +85,13 @@ def in_place_by_op(graph: Graph, lifetimes: Lifetimes, inner: bool = False) -> D
 
 
 def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
-    """Storages that this runtime cannot be asked to release: of shapes that would be lost, and those that share an allocation with
-    such, or which an op hands on in a way that the program has no words for."""
-    lost: Set[int] = set()
+    """Storages that this runtime cannot be asked to release: of shapes that would be lost, those that share an allocation with
+    such, or which an op hands on in a way that the program has no words for; and what a loop begins with and then lets go of by
+    itself, which a release behind the loop would keep."""
+    lost = {
+        graph.values[op.operands[i]].storage
+        for op in graph.walk() if op.regions for i, _ in op.facts.in_place
+    }
     if Can.OPEN_SHAPES not in lifetimes.runtime.can:
         shaped = graph.shapes_read()
         lost.update(v.storage for v in graph.values if v.storage in shaped and not _is_fixed(v))
