@@ -484,7 +484,8 @@ class Timeline:
 
     def _arrivals(self, region: Region) -> Dict[int, _Arrival]:
         """By storage: what the op that runs `region`, a branch, makes, and is there only when an op inside has made it."""
-        if region.kind is not RegionKind.BRANCH or self._alternatives is None:
+        hands_on = region.kind is RegionKind.BRANCH_GRADIENT and not region.results
+        if self._alternatives is None or not (hands_on or region.kind is RegionKind.BRANCH):
             return {}
         if region.id not in self._arriving:
             self._arriving[region.id] = dict(self._find_arrivals(region))
