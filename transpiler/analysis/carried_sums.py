@@ -58,6 +58,7 @@ def _is_made_for(graph: Graph, region: Region, argument: int, makers: Mapping[in
     value = graph.values[start]
     if maker is None or value.fed or value.fetched or value.persistable or value.skipped:
         return False
-    return ((at + 1, at) in loop.facts.in_place and loop.operands.count(start) == 1 and maker.region == loop.region and
-            maker.facts.known and not (maker.regions or maker.facts.aliases or
-                                       maker.facts.in_place or maker.facts.side_effect))
+    return ((at + 1, at) in loop.facts.in_place and loop.operands.count(start) == 1 and
+            maker.region == loop.region and maker.facts.known and
+            not (maker.regions or maker.facts.aliases or maker.facts.in_place or
+                 maker.facts.side_effect))

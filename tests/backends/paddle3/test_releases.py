@@ -111,8 +111,10 @@ def early(graph: Graph) -> None:
     """A release before the last read."""
     for region in graph.regions:
         for at, op in enumerate(map(graph.ops.__getitem__, region.ops)):
-            reads = [i for i in range(at) if op.kind == RELEASE and
-                     set(op.results) & set(graph.ops[region.ops[i]].data_reads())]
+            reads = [
+                i for i in range(at) if op.kind == RELEASE and set(op.results) &
+                set(graph.ops[region.ops[i]].data_reads())
+            ]
             if reads:
                 region.ops.insert(reads[-1], region.ops.pop(at))
                 return
@@ -125,11 +127,14 @@ def alive_together(graph: Graph) -> None:
             later = [v for o in list(graph.region_ops(region.id))[at + 1:] for v in o.data_reads()]
             for source in op.data_reads():
                 value = graph.values[source]
-                alike = [v for v in op.results
-                         if v >= 0 and graph.values[v].shape == value.shape]
+                alike = [v for v in op.results if v >= 0 and graph.values[v].shape == value.shape]
                 if value.region == region.id and source in later and alike:
-                    graph.new_op(SHARE, region.id, operands=(source,), results=(alike[0],),
-                                 facts=OpFacts(side_effect=True), origin=None)
+                    graph.new_op(SHARE,
+                                 region.id,
+                                 operands=(source,),
+                                 results=(alike[0],),
+                                 facts=OpFacts(side_effect=True),
+                                 origin=None)
                     region.ops.insert(at, region.ops.pop())
                     return
 
@@ -176,7 +181,8 @@ def sums() -> Tuple[Graph, List[CarriedSum]]:
 def loop_of(graph: Graph, carried: CarriedSum) -> Tuple[Any, int]:
     """The op that runs the loop, and the position of what the first trip begins with."""
     region = graph.regions[graph.values[carried.argument].region]
-    return graph.ops[region.op], [inner for _, inner in region.arguments].index(carried.argument) + 1
+    return graph.ops[region.op], [inner for _, inner in region.arguments].index(
+        carried.argument) + 1
 
 
 def fetched(graph: Graph, carried: CarriedSum) -> None:
@@ -194,7 +200,9 @@ def given_twice(graph: Graph, carried: CarriedSum) -> None:
 
 def read_again(graph: Graph, carried: CarriedSum) -> None:
     region = graph.values[carried.argument].region
-    graph.new_op('exp', region, operands=(carried.argument,),
+    graph.new_op('exp',
+                 region,
+                 operands=(carried.argument,),
                  results=(graph.new_value('more', region).id,))
     ops = graph.regions[region].ops
     ops.insert(0, ops.pop())
@@ -220,5 +228,7 @@ def test_sums_are_added_up_in_one_variable() -> None:
     assert optimized(case, recompute=False).changed
     gradient = [op for op in case.main.global_block().ops if op.name() == 'pd_op.while'][1]
     body = gradient.as_while_op().body()
-    arguments = [op for op in body.ops if unites(op) and op.operand_source(0).get_defining_op() is None]
+    arguments = [
+        op for op in body.ops if unites(op) and op.operand_source(0).get_defining_op() is None
+    ]
     assert len(arguments) == len(found) > 0

@@ -147,10 +147,15 @@ class _Emitter:
 
     def _released(self, op: Op) -> List[Any]:
         """A variable is emptied once, whichever of the values that share it name it."""
-        if op.region != self._region or any(self._graph.values[v].region != op.region for v in op.results):
+        if op.region != self._region or any(
+                self._graph.values[v].region != op.region for v in op.results):
             raise VerificationError('a value of another block would be released')
         values = {self._variable.get(v, v) for v in op.results}
-        return [self._added(made) for v in sorted(values) for made in released(self._here(v), self._instead)]
+        return [
+            self._added(made)
+            for v in sorted(values)
+            for made in released(self._here(v), self._instead)
+        ]
 
     def _enter(self, region: int) -> None:
         self._region, self._block = region, self._blocks[region]

@@ -14,8 +14,8 @@ from paddle.base.libpaddle import pir
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import bare_kind
-from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
-                                                   UNSEEDED_RANDOM, work_of)
+from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, NOT_IN_PLACE, SIDE_EFFECTS,
+                                                   STATE, STATE_IS_USED, UNSEEDED_RANDOM, work_of)
 from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.ir import OpFacts
 
@@ -37,8 +37,7 @@ class OpRegistry:
             return OpFacts(known=False)
         attributes = op.attrs()
         slots = self._in_place(op)
-        in_place = tuple(
-            (i, j) for a, b in slots for i in operands[a][:1] for j in results[b][:1])
+        in_place = tuple((i, j) for a, b in slots for i in operands[a][:1] for j in results[b][:1])
         shape_only = _shape_only(op, operands)
         collective = any(name in attributes for name in _COLLECTIVE)
         return OpFacts(random=_draws(kind, attributes),

@@ -19,7 +19,7 @@ from transpiler.ir import Graph, Region
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_in_time
 from transpiler.passes.releases.release_ops import (handing_on, in_place_by_op, last_uses,
-                                                     unreleasable, write_releases)
+                                                    unreleasable, write_releases)
 
 # An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
 _LEAST_SHARE = 0.01
@@ -47,10 +47,9 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interfere
     may = handing_on(graph, context.runtime)
     everywhere = Lifetimes(graph, context.runtime, frozenset(r.id for r in graph.regions))
     shared = {
-        op: [(source, target)
-             for source, target in pairs
-             if _may_hand_on(source, target, rules) and may(graph.ops[op], graph.values[source].storage)
-             and _bytes(graph, target, timeline) >= least
+        op: [(source, target) for source, target in pairs if _may_hand_on(source, target, rules) and
+             may(graph.ops[op], graph.values[source].storage) and
+             _bytes(graph, target, timeline) >= least
             ] for op, pairs in in_place_by_op(graph, everywhere, inner=True).items()
     }
     for region in graph.regions[1:]:
