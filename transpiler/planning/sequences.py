@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 from transpiler.ir import Graph
-from transpiler.passes.carried_sums import add_up_in_place
+from transpiler.passes.sums_in_place import add_up_in_place
 from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.emptied_arrays import empty_arrays
