@@ -75,7 +75,8 @@ class OpFacts:
     for which it asks when it is through with memory of its own, and `elsewhere` those that it makes in other memory, which
     it then hands over: what their names have had is there besides until then, with `late` only where it needs memory of its own.
     `separate` are results that it can make one by one, to the bit, each with the operands that it then needs for their shape alone;
-    a runtime keeps these for it all the same, unless the program lets go of them.
+    a runtime keeps these for it all the same, unless the program lets go of them. `leaves` are results that are among the operands
+    and that it leaves as they are: it is no writer of theirs.
     """
 
     known: bool = True
@@ -95,6 +96,8 @@ class OpFacts:
     elsewhere: FrozenSet[int] = frozenset()
     separate: Tuple[Tuple[int, FrozenSet[int]], ...] = ()
     updates: Tuple[Tuple[int, int], ...] = ()
+    leaves: FrozenSet[int] = frozenset(
+    )  # results that are operands, too, and stay as they are, to the bit
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit

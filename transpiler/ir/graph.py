@@ -168,12 +168,17 @@ class _Accesses(NamedTuple):
 def _accesses(op: Op) -> _Accesses:
     operands, results, shape_only = op.operands, op.results, op.facts.shape_only
     reads = _each_once(operands)
-    writes = () if op.kind == UNCOPIED else _each_once(results)
+    writes = () if op.kind == UNCOPIED else _each_once(_written(op))
     if not shape_only:
         return _Accesses(operands, results, reads, writes, reads, (), writes + reads)
     data = _each_once(v for i, v in enumerate(operands) if i not in shape_only)
     return _Accesses(operands, results, reads, writes, data,
                      tuple([v for v in reads if v not in data]), writes + data)
+
+
+def _written(op: Op) -> Sequence[int]:
+    left = op.facts.leaves
+    return [v for j, v in enumerate(op.results) if j not in left] if left else op.results
 
 
 def _each_once(values: Iterable[int]) -> Tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import List, Sequence, Tuple
 
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SPLIT,
+from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SPLIT, STAYS,
                                            UPDATES, NamedPass, Sequences, within_loops)
 
 
@@ -26,7 +26,7 @@ def bases(runner: Runner,
     first = runner.run(first_steps(sequences)).steps
     starts = dict.fromkeys((first,
                             tuple(s for s in first if s is not SPLIT)) if whole else (first,))
-    orders = ((UPDATES,),) + (((SCHEDULE,),) if SCHEDULE in plans[0].steps else ())
+    orders = _orders(plans[0])
     inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
     for loops in tuple(inner):  # what loops do not take, the main block may
         inner[tuple(RECOMPUTE_LESS if step is RECOMPUTE else step for step in loops)] = None
@@ -35,6 +35,16 @@ def bases(runner: Runner,
              for loops in inner
              for order in orders)
     return list({id(base): base for base in found}.values())
+
+
+def _orders(plan: Plan) -> Tuple[Tuple[NamedPass, ...], ...]:
+    """Updates early, the order that `plan` has, and where workers talk that of what stays."""
+    found: Tuple[Tuple[NamedPass, ...], ...] = ((UPDATES,),)
+    if SCHEDULE in plan.steps:
+        found += ((SCHEDULE,),)
+    if any(op.facts.collective for op in plan.graph.region_ops(0)):
+        found += ((STAYS,),)
+    return found
 
 
 def first_steps(sequences: Sequences) -> Tuple[NamedPass, ...]:

@@ -24,6 +24,7 @@ def check_ops(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
             raise VerificationError(
                 f'{op.kind} (op {op.id}) is not the {source.kind} it stands for')
         _check_left_out(source, op)
+        _check_left_alone(new, op)
         _check_overlaps(old, source, new, op)
     _check_region_pairs(old, new)
     _check_parts(old, new, origins)
@@ -44,6 +45,16 @@ def _check_left_out(source: Op, op: Op) -> None:
     same = all((had < 0) == (has < 0) for had, has in zip(source.results, op.results))
     if not (same or leaves_out(source, op)):
         raise VerificationError(f'{op.kind} (op {op.id}) would not make all results')
+
+
+def _check_left_alone(new: Graph, op: Op) -> None:
+    """What it leaves as it is, is what it reads; another variable it would make."""
+    read = {_storage(new, v) for v in op.data_reads()}
+    for position in op.facts.leaves:
+        if _storage(new, op.results[position]) not in read:
+            raise VerificationError(
+                f'{op.kind} (op {op.id}) would make {new.values[op.results[position]].name!r}, which it reads '
+                'and leaves as it is')
 
 
 def _check_parts(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:

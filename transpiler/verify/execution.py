@@ -142,7 +142,7 @@ class Run:
             self._share(op, cells, (origin, 0))
             return
         for position, value in enumerate(op.results):
-            if value < 0:
+            if value < 0 or position in op.facts.leaves:
                 continue
             definition = ('scratch', op.id) if position in scratch.values() else (origin, position)
             definition = (*rows, frozenset({definition})) if rows else definition

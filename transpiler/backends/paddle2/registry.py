@@ -60,16 +60,22 @@ _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
+# They give all workers of a ring what its root has, in place.
+_SENDS_TO_ALL = frozenset({'c_broadcast', 'broadcast'})
+_ROOT = 'root'
 # Operators of which some facts depend on attributes.
 _BY_ATTRIBUTES = frozenset({
-    *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'
+    *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum',
+    'dropout', *_SENDS_TO_ALL
 })
 
 
 class OpRegistry:
     """Answers what an operator may do, one instance (and one cache) an import."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Optional[int] = None) -> None:
+        """`rank`: this process has it in all rings of workers; None where that is not known."""
+        self._rank = rank
         self._protos = OpProtoHolder.instance().op_proto_map
         self._cache: Dict[_Signature, OpFacts] = {}
         # Signatures of ops of which Paddle looks at the attributes, too, to say which operands it reads.
@@ -92,7 +98,7 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
             signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
-                          _is_elementwise(desc), rows_of(desc))
+                          _is_elementwise(desc), rows_of(desc), _leaves(desc, self._rank))
         if desc.type in _separate_slots():
             signature += (_separate(desc),)
         if signature in self._with_attributes:
@@ -141,6 +147,7 @@ class OpRegistry:
             elsewhere=_late_positions(desc, always=True),
             separate=_separate(desc),
             updates=_updates(desc),
+            leaves=_leaves(desc, self._rank),
             adds=_adds(desc),
             fills=_fills(desc),
             left_fold=_folds(desc),
@@ -186,6 +193,16 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
     return tuple((first_in[i], first_out[o])
                  for i, o in _STATE[desc.type]
                  if i in first_in and o in first_out)
+
+
+def _leaves(desc: framework_pb2.OpDesc, rank: Optional[int]) -> FrozenSet[int]:
+    """Of the root's own: it sends what it has, and its kernel writes nothing. Kernels of devices, on streams of their own, are not
+    known so well."""
+    if rank is None or desc.type not in _SENDS_TO_ALL or not has_cpu_kernels_alone():
+        return frozenset()
+    root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
+    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
+    return frozenset({0}) if root == rank and len(left) == 1 and sent == left else frozenset()
 
 
 def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
