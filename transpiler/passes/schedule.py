@@ -6,6 +6,7 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -19,7 +20,7 @@ from transpiler.passes.orders.order_problem import Order, OrderProblem, region_p
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import storage_bytes
-from transpiler.passes.remat.remat_problem import remat_problem
+from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
@@ -120,19 +121,31 @@ def schedule_what_stays(graph: Graph, context: PassContext) -> Graph:
     """Reorders the main region for what cannot be computed again: of what can, little is there where memory is short.
 
     An order that is best as long as all activations are there may let gradients pile up behind them, as nothing is lost by it yet,
-    which no recomputation takes away. That matters where workers talk: what they send keeps its order.
+    which no recomputation takes away. That matters where workers talk: what they send keeps its order. For one row, where all
+    is small but parameters and their gradients, no order is taken that needs more than the given one.
     """
     problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
-    again = remat_problem(graph, context, context.collecting(graph))
-    lighter = [
-        size //
-        _LIGHTER if again.producer[cell] >= 0 and users and users[-1] >= again.boundary else size
-        for cell, (size, users) in enumerate(zip(problem.sizes, problem.users))
-    ]
+    few = Timeline(graph, context.runtime.freeing(), dict.fromkeys(context.dims, 1))
+    of_few = region_problem(graph, 0, few, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
-    order = best_order(replace(problem, sizes=lighter)).order
+    most = peak_bytes(of_few, range(len(given)))
+    order = best_order(_lighter(problem, remat_problem(graph, context, context.collecting(graph))),
+                       judge=lambda weighed, order: peak_bytes(weighed, order)
+                       if peak_bytes(of_few, order) <= most else sys.maxsize).order
     graph.regions[0].ops = [given[i] for i in keep_apart(problem, order, _kinds(graph, given))]
     return graph
+
+
+def _lighter(problem: OrderProblem, again: RematProblem) -> OrderProblem:
+    """`problem`, but what the backward part reads and `again` can compute weighs less, with what hands its memory on to it."""
+    found = {
+        cell for cell, users in enumerate(problem.users)
+        if again.producer[cell] >= 0 and users and users[-1] >= again.boundary
+    }
+    for pairs in reversed(problem.pairs):
+        found.update(source for source, target in pairs if target in found)
+    sizes = [size // _LIGHTER if c in found else size for c, size in enumerate(problem.sizes)]
+    return replace(problem, sizes=sizes)
 
 
 def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:

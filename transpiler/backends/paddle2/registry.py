@@ -60,13 +60,13 @@ _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
-# They give all workers of a ring what its root has, in place.
-_SENDS_TO_ALL = frozenset({'c_broadcast', 'broadcast'})
+# Gives all workers of a ring what its root has.
+_SENDS_TO_ALL = 'c_broadcast'
 _ROOT = 'root'
 # Operators of which some facts depend on attributes.
 _BY_ATTRIBUTES = frozenset({
     *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum',
-    'dropout', *_SENDS_TO_ALL
+    'dropout', _SENDS_TO_ALL
 })
 
 
@@ -198,7 +198,7 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
 def _leaves(desc: framework_pb2.OpDesc, rank: Optional[int]) -> FrozenSet[int]:
     """Of the root's own: it sends what it has, and its kernel writes nothing. Kernels of devices, on streams of their own, are not
     known so well."""
-    if rank is None or desc.type not in _SENDS_TO_ALL or not has_cpu_kernels_alone():
+    if rank is None or desc.type != _SENDS_TO_ALL or not has_cpu_kernels_alone():
         return frozenset()
     root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
     sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
