@@ -64,7 +64,8 @@ SPLITS: Dict[str, Sequence[Split]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Of worker `rank`: ops, bytes above what rests, and CPU seconds of building and planning; `note` where nothing was changed."""
+    """Of worker `rank`: ops, bytes above what rests, CPU seconds of building and planning, and the most bytes of
+    tensors that there were meanwhile; `note` where nothing was changed."""
     model: str
     split: Split
     rank: int
@@ -75,6 +76,7 @@ class Found:
     sure: int
     build_seconds: float
     planning_seconds: float
+    allocated: int
     note: str = ''
 
 
@@ -188,6 +190,8 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
     model = MODELS[name]
     model = model if layers is None else Model(layers, model.width, model.heads, model.length)
     _start(rank, split.workers)
+    from paddle.base import core
+
     from transpiler import memory_optimize
     began = time.process_time()
     main, loss = _program(model, split)
@@ -197,7 +201,8 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
     done = time.process_time()
     return Found(name, split, rank, ops, report.resting_bytes, report.peak_bytes_before,
                  report.peak_bytes_after, report.sure_bytes, built - began, done - built,
-                 '' if report.changed else report.note)
+                 core.host_memory_stat_peak_value('Allocated',
+                                                  0), '' if report.changed else report.note)
 
 
 def table(rows: Sequence[Found]) -> Table:
