@@ -82,7 +82,9 @@ def _planned(rank_is_known: bool) -> Tuple[Programs, Any, List[str]]:
     main, startup, loss = _build()
     graph = programs.LivePrograms().read(main, frozenset([loss.name]), frozenset()).graph
     left = [
-        graph.values[op.results[at]].name for op in graph.region_ops(0) for at in op.facts.leaves
+        graph.values[op.results[at]].name
+        for op in graph.region_ops(0)
+        for at in op.left_as_it_is()
     ]
     report = memory_optimize(main, fetch_list=[loss], batch_size=ROWS)
     programs.rank_over_gloo = known

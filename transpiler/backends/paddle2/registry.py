@@ -53,6 +53,7 @@ _STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
 # matter.
 _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
+_TRAINS_IN_TESTS = 'trainable_statistics'  # as if `is_test` were not set
 
 # Attributes that say who made an op, and what for; and types of those that point into its program.
 _OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
@@ -97,8 +98,8 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
-                          _is_elementwise(desc), rows_of(desc), _leaves(desc, self._rank))
+            signature += (_updates(desc), _unchanged(desc, self._rank), _adds(desc), _fills(desc),
+                          _folds(desc), _replay(desc), _is_elementwise(desc), rows_of(desc))
         if desc.type in _separate_slots():
             signature += (_separate(desc),)
         if signature in self._with_attributes:
@@ -147,7 +148,7 @@ class OpRegistry:
             elsewhere=_late_positions(desc, always=True),
             separate=_separate(desc),
             updates=_updates(desc),
-            leaves=_leaves(desc, self._rank),
+            unchanged=_unchanged(desc, self._rank),
             adds=_adds(desc),
             fills=_fills(desc),
             left_fold=_folds(desc),
@@ -187,22 +188,35 @@ def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
 
 
 def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
-    if desc.type not in _STATE or any(a.b for a in desc.attrs if a.name in _STATE_IS_USED):
+    used = any(a.b for a in desc.attrs if a.name in _STATE_IS_USED)
+    return () if used else _state_positions(desc)
+
+
+def _unchanged(desc: framework_pb2.OpDesc, rank: Optional[int]) -> _Pairs:
+    if desc.type == _SENDS_TO_ALL:
+        return ((0, 0),) if _sends_its_own(desc, rank) else ()
+    said = {a.name for a in desc.attrs if a.b}
+    left = 'use_global_stats' in said or 'is_test' in said and _TRAINS_IN_TESTS not in said
+    return _state_positions(desc) if left else ()
+
+
+def _sends_its_own(desc: framework_pb2.OpDesc, rank: Optional[int]) -> bool:
+    """The root sends what it has, and its kernel writes nothing there. Kernels of devices, on streams of their own, are not known
+    so well."""
+    if rank is None or not has_cpu_kernels_alone():
+        return False
+    root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
+    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
+    return root == rank and len(sent) == len(left) == 1
+
+
+def _state_positions(desc: framework_pb2.OpDesc) -> _Pairs:
+    if desc.type not in _STATE:
         return ()
     first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
     return tuple((first_in[i], first_out[o])
                  for i, o in _STATE[desc.type]
                  if i in first_in and o in first_out)
-
-
-def _leaves(desc: framework_pb2.OpDesc, rank: Optional[int]) -> FrozenSet[int]:
-    """Of the root's own: it sends what it has, and its kernel writes nothing. Kernels of devices, on streams of their own, are not
-    known so well."""
-    if rank is None or desc.type != _SENDS_TO_ALL or not has_cpu_kernels_alone():
-        return frozenset()
-    root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
-    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
-    return frozenset({0}) if root == rank and len(left) == 1 and sent == left else frozenset()
 
 
 def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
