@@ -23,15 +23,15 @@ def bases(runner: Runner,
     """What `plans` do inside loops and branches, in some orders of the main block.
 
     Clones start as soon as they can unless their order is held, so that must be allowed too. `whole`: with products that are one op,
-    too: seldom is what they lead to cheaper. `left_out`: passes that are not run.
+    too: seldom is what they lead to cheaper, but where workers talk. `left_out`: passes that are not run.
     """
     allowed = {step for sequence in sequences for step in sequence}
     gains = runner.context.runtime.collects and bool(runner.context.recompute)
     if not gains or not {SCHEDULE, RECOMPUTE} <= allowed:
         return []
     first = runner.run(first_steps(sequences)).steps
-    starts = dict.fromkeys((first,
-                            tuple(s for s in first if s is not SPLIT)) if whole else (first,))
+    starts = dict.fromkeys((first, tuple(
+        s for s in first if s is not SPLIT)) if whole or _talk(plans[0]) else (first,))
     orders = [order for order in _orders(plans[0]) if order not in left_out]
     inner = dict.fromkeys(within_loops(plan.steps) for plan in plans)
     for loops in tuple(inner):  # what loops do not take, the main block may
@@ -63,8 +63,14 @@ def _orders(plan: Plan) -> Iterator[NamedPass]:
     yield UPDATES
     if SCHEDULE in plan.steps:
         yield SCHEDULE
-    if any(op.facts.collective for op in plan.graph.region_ops(0)):
+    if _talk(plan):
         yield STAYS
+
+
+def _talk(plan: Plan) -> bool:
+    """Whether workers do, in the main block. What they send keeps its order: more of it may wait than an order without
+    recomputation shows."""
+    return any(op.facts.collective for op in plan.graph.region_ops(0))
 
 
 def first_steps(sequences: Sequences) -> Tuple[NamedPass, ...]:
