@@ -10,28 +10,54 @@ import paddle
 from paddle import static
 from paddle.base import core
 from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_optimizers import common, sharding_optimizer
 
 # Ops that synchronize streams have kernels for devices only.
 _STREAMS = ('c_sync_calc_stream', 'c_sync_comm_stream')
+_UNIFIED = 'FLAGS_dynamic_static_unified_comm'
 Programs = Tuple[static.Program, static.Program, Any]  # main, startup, loss
 
 
-def built(width: int, network: Callable[[Any], Any], fused: bool = True) -> Programs:
-    """`network` of rows of `width` numbers, trained by Momentum; `fused`: fleet sums gradients by the buffer."""
+def without_devices() -> None:
+    """Lets fleet build programs where Paddle has no kernels for devices: gloo's ring stands already, and no port is waited for."""
+    common.CollectiveHelper._init_communicator = lambda *_, **__: None
+    common.wait_server_ready = sharding_optimizer.wait_server_ready = lambda _: None
+    flags = paddle.get_flags
+    # Sharding asks for a flag that only builds for devices have.
+    paddle.get_flags = lambda names: {_UNIFIED: False} if names == _UNIFIED else flags(names)
+
+
+def built(width: int,
+          network: Callable[[Any], Any],
+          fused: bool = True,
+          **strategy_options: Any) -> Programs:
+    """`network` of rows of `width` numbers, trained by Momentum.
+
+    Args:
+        fused: fleet sums gradients by the buffer.
+        strategy_options: what is set of fleet's strategy besides.
+    """
     main, startup = static.Program(), static.Program()
     main.random_seed = startup.random_seed = 7
     strategy = fleet.DistributedStrategy()
     strategy.without_graph_optimization = True  # the program runs as it is: nothing compiles it once more
     strategy.fuse_all_reduce_ops = fused
+    for name, value in strategy_options.items():
+        setattr(strategy, name, value)
     with static.program_guard(main, startup), paddle.utils.unique_name.guard():
         loss = paddle.mean(paddle.square(network(static.data('x', [-1, width], 'float32'))))
         optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.05, 0.9), strategy)
         optimizer.minimize(loss)
-    for program in (main, startup):
-        block = program.global_block()
-        for at in reversed([i for i, op in enumerate(block.ops) if op.type in _STREAMS]):
-            block._remove_op(at)
+    without_streams(main)
+    without_streams(startup)
     return main, startup, loss
+
+
+def without_streams(program: static.Program) -> None:
+    """Takes out what CPUs have no kernels for, and no need."""
+    block = program.global_block()
+    for at in reversed([i for i, op in enumerate(block.ops) if op.type in _STREAMS]):
+        block._remove_op(at)
 
 
 def trained(programs: Programs, rank: int, shape: Tuple[int, int], steps: int) -> Dict[str, Any]:

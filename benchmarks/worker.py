@@ -10,9 +10,8 @@ import paddle
 from paddle import static
 from paddle.base import core
 from paddle.distributed import fleet
-from paddle.distributed.fleet.meta_optimizers import common
 
-from benchmarks.fleet import Programs, built, digest, trained
+from benchmarks.fleet import Programs, built, digest, trained, without_devices
 from benchmarks.spec import EXECUTORS
 from benchmarks.workers import FOUND, ROWS, Setting
 from transpiler import MemoryBudgetError, calibrate, memory_optimize
@@ -46,7 +45,7 @@ def _budget(setting: Setting) -> Optional[int]:
 def _work(rank: int, setting: Setting) -> Dict[str, Any]:
     paddle.set_flags({name: value == '1' for name, value in EXECUTORS[setting.executor].items()})
     paddle.set_flags({'FLAGS_eager_delete_tensor_gb': 0.0 if setting.collection else -1.0})
-    common.CollectiveHelper._init_communicator = lambda *_, **__: None
+    without_devices()
     paddle.enable_static()
     if setting.calibrated:
         calibrate()

@@ -23,7 +23,7 @@ from transpiler.passes.orders.simulator import peak_bytes, profile
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import live_ranges, storage_bytes
 from transpiler.passes.reuse import reuse_inside
-from transpiler.passes.schedule import CANDIDATES, best_order, schedule
+from transpiler.passes.schedule import CANDIDATES, best_order, schedule, schedule_what_stays
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 from transpiler.verify import verify
 
@@ -280,3 +280,12 @@ def test_an_order_for_a_runtime_that_holds_is_proved_equal_and_judged_no_worse(s
         before, after = (problem_of(g, region.id, **dims) for g in (graph, other))
         given_bytes, found = (storage_bytes(p, range(len(p))) for p in (before, after))
         assert found <= given_bytes * 1.005
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=st.builds(straight_graph, st.integers(0, 10**6), st.integers(1, 25), st.just(True)))
+def test_the_order_of_what_stays_is_valid_and_for_few_rows_no_worse(graph: Graph) -> None:
+    found = schedule_what_stays(graph.copy(), PassContext(COLLECTING, {}))
+    verify(graph, found, {op.id: op.id for op in graph.ops})
+    peaks = [Timeline(each, COLLECTING, {}).peak_bytes for each in (graph, found)]
+    assert peaks[1] <= peaks[0]  # sizes here are those of any number of rows

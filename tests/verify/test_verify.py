@@ -11,6 +11,7 @@ import pytest
 
 from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interfering, live_after,
                           same_region_pairs, traces, trained_loop)
+from transpiler.analysis.dependences import dependences
 from transpiler.analysis.kept import kept_bytes
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph, Op, RegionKind
@@ -572,3 +573,53 @@ def test_memory_that_it_may_work_on_is_no_other() -> None:
     graph = _going_on(fresh=True)
     graph.ops[2].facts = replace(graph.ops[2].facts, in_place=((0, 0),), same_name=True)
     assert accepted(graph, merged(graph, graph.ops[1].results[0], graph.ops[2].results[0]))
+
+
+# ---------------------------------------------------------------------------------------------------
+# What an op leaves as it is
+
+
+def _sent_again(leaves: bool) -> Draft:
+    """A weight is sent, read, and sent again; its second reader comes behind that."""
+    draft = Draft()
+    draft.value('w', persistable=True, parameter=True)
+    draft.value('x', fed=True)
+    draft.value('a')
+    draft.value('y', fetched=True)
+    known = {'unchanged': ((0, 0),)} if leaves else {}
+    draft.op('send', 'w', 'w', collective=True, **known)
+    draft.op('op', 'w x', 'a')
+    draft.op('send', 'w', 'w', collective=True, **known)
+    draft.op('op', 'a w', 'y')
+    return draft
+
+
+def _read_behind(draft: Draft) -> Graph:
+    """The first reader moved behind the second time that the weight is sent."""
+    new = draft.graph.copy()
+    new.regions[0].ops = [0, 2, 1, 3]
+    return new
+
+
+def test_who_reads_a_weight_may_do_so_behind_a_broadcast_that_leaves_it_as_it_is() -> None:
+    left, written = _sent_again(leaves=True), _sent_again(leaves=False)
+    assert accepted(left.graph, _read_behind(left))
+    assert not accepted(written.graph, _read_behind(written))
+    assert not dependences(left.graph, 0).before[2] == dependences(written.graph, 0).before[2]
+
+
+def test_what_is_left_as_it_is_under_its_own_name_is_written_under_another() -> None:
+    draft = _sent_again(leaves=True)
+    new = draft.graph.copy()
+    new.ops[2] = replace(new.ops[2], results=(draft.id('a'),))
+    assert not accepted(draft.graph, new)
+
+
+def test_an_update_in_front_of_a_broadcast_that_leaves_the_weight_is_refused() -> None:
+    """It sends what it reads."""
+    draft = _sent_again(leaves=True)
+    draft.value('g', fed=True)
+    draft.op('sgd', 'w g', 'w')
+    new = draft.graph.copy()
+    new.regions[0].ops = [0, 1, 4, 2, 3]
+    assert accepted(draft.graph, draft.graph.copy()) and not accepted(draft.graph, new)

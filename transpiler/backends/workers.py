@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import List, Optional
 
 from paddle import distributed, static
 from paddle.base import core
 from paddle.distributed import parallel_helper
+from paddle.distributed.communication.group import _GroupManager
 
 from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidArgumentError
@@ -77,6 +78,21 @@ def workers() -> Workers:
     return Workers(rank, count, store)
 
 
+def rank_over_gloo() -> Optional[int]:
+    """That of this process in every ring, if workers met over gloo in a static program: then Paddle has one communicator for all
+    rings (`GLOOParallelContext`), and this is the rank in it. None where they did not meet so, or made groups of their own
+    (`paddle.distributed.new_group`), in which it may have another.
+    """
+    alone = _met_over_gloo() and not _GroupManager.group_map_by_id
+    return distributed.get_rank() if alone else None
+
+
+def _met_over_gloo() -> bool:
+    gloo = getattr(core, 'GLOOParallelContext', None)
+    met = getattr(parallel_helper, '__parallel_ctx__clz__', None)
+    return gloo is not None and isinstance(met, gloo)
+
+
 def _leave_meeting() -> None:
     """Waits, where workers met over gloo in a static program, until worker 0 has ended the meeting's server.
 
@@ -84,9 +100,7 @@ def _leave_meeting() -> None:
     (`paddle.distributed.parallel.init_parallel_env`), and worker 0 goes on only then: who takes that server for the store waits for
     ever, and keeps it from ending.
     """
-    gloo = getattr(core, 'GLOOParallelContext', None)
-    if gloo is None or not isinstance(getattr(parallel_helper, '__parallel_ctx__clz__', None),
-                                      gloo):
+    if not _met_over_gloo():
         return
     program = static.Program()
     block = program.global_block()

@@ -71,8 +71,8 @@ class OpFacts:
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
     may even be one variable; some kernels that work on a shared buffer do not bear that. `onto` are pairs that may be one variable, too,
     though no runtime makes them share a buffer by itself. `updates` are (operand,
-    result) positions of state that the op carries on, and on which nothing else that it computes depends; `unchanged` such of state
-    that it names as a result and leaves as it is, where the two are one variable. `fresh` are results
+    result) positions of state that the op carries on, and on which nothing else that it computes depends; `unchanged` such of
+    what it names as a result and leaves as it is, where the two are one variable. `fresh` are results
     whose names have to be without memory: what is there already the op takes for its own, half done. `late` are results
     for which it asks when it is through with memory of its own, and `elsewhere` those that it makes in other memory, which
     it then hands over: what their names have had is there besides until then, with `late` only where it needs memory of its own.

@@ -6,7 +6,8 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.accesses import Accesses
@@ -19,9 +20,12 @@ from transpiler.passes.orders.order_problem import Order, OrderProblem, region_p
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import storage_bytes
+from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
+# What can be computed again counts for this part of its bytes: it is there around its uses alone.
+_LIGHTER = 8
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
 Judge = Callable[[OrderProblem, Sequence[int]], int]  # bytes that an order needs
 
@@ -111,6 +115,37 @@ def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     order = keep_apart(problem, updates_early(problem), _kinds(graph, given))
     graph.regions[0].ops = [given[i] for i in order]
     return graph
+
+
+def schedule_what_stays(graph: Graph, context: PassContext) -> Graph:
+    """Reorders the main region for what cannot be computed again: of what can, little is there where memory is short.
+
+    An order that is best as long as all activations are there may let gradients pile up behind them, as nothing is lost by it yet,
+    which no recomputation takes away. That matters where workers talk: what they send keeps its order. For one row, where all
+    is small but parameters and their gradients, no order is taken that needs more than the given one.
+    """
+    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
+    few = Timeline(graph, context.runtime.freeing(), dict.fromkeys(context.dims, 1))
+    of_few = region_problem(graph, 0, few, {r.id: 0 for r in graph.regions[1:]})
+    given = graph.regions[0].ops
+    most = peak_bytes(of_few, range(len(given)))
+    order = best_order(_lighter(problem, remat_problem(graph, context, context.collecting(graph))),
+                       judge=lambda weighed, order: peak_bytes(weighed, order)
+                       if peak_bytes(of_few, order) <= most else sys.maxsize).order
+    graph.regions[0].ops = [given[i] for i in keep_apart(problem, order, _kinds(graph, given))]
+    return graph
+
+
+def _lighter(problem: OrderProblem, again: RematProblem) -> OrderProblem:
+    """`problem`, but what the backward part reads and `again` can compute weighs less, with what hands its memory on to it."""
+    found = {
+        cell for cell, users in enumerate(problem.users)
+        if again.producer[cell] >= 0 and users and users[-1] >= again.boundary
+    }
+    for pairs in reversed(problem.pairs):
+        found.update(source for source, target in pairs if target in found)
+    sizes = [size // _LIGHTER if c in found else size for c, size in enumerate(problem.sizes)]
+    return replace(problem, sizes=sizes)
 
 
 @dataclass(frozen=True)

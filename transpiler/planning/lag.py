@@ -12,7 +12,7 @@ from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, SURE, Sequences
 
 _WORTH_A_CHANGE = 1.02
-# What more than the untouched program is taken for nothing: the names of an order, of releases.
+# What more is taken for nothing: the names of an order, of releases.
 _NOTHING = 1.001
 # A share of the step's time that releases may take which only keep a late collector from mattering.
 _MOST_FOR_RELEASES = 0.02
@@ -97,7 +97,7 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
     candidate = runner.run((SURE,), start)
     added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
     allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
-    if (added <= allowed and candidate.after.peak_bytes <= otherwise.after.peak_bytes and
+    if (added <= allowed and candidate.after.peak_bytes <= otherwise.after.peak_bytes * _NOTHING and
             candidate.needed_bytes <= otherwise.needed_bytes and
             candidate.after.lagging_peak_bytes * _WORTH_A_CHANGE < start.before.lagging_peak_bytes):
         return replace(candidate, held=otherwise.held | {0})

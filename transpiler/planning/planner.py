@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import islice
-from typing import Callable, Iterator, List, Mapping, Optional
+from typing import Callable, Container, Iterator, List, Mapping, Optional
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
@@ -16,7 +16,7 @@ from transpiler.planning.freeing import computed_again, released
 from transpiler.planning.fitting import Fitter, different
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SPLIT, SUMS, Sequences
+from transpiler.planning.sequences import OPTIMIZE, ROW_SUMS, SPLIT, STAYS, SUMS, NamedPass, Sequences
 from transpiler.planning.work import Work
 from transpiler.runtime import Runtime
 
@@ -159,7 +159,10 @@ def lowest_few(runner: Runner, tried: List[Plan], options: PlanOptions,
     for _ in range(_MOST_FINISHED):
         lowest = reduce(_lower, tried)
         best = lowest if lowest.recomputed else _without_sums(runner, lowest)
-        yield _within_overhead(runner, best, options, sequences)
+        made = _within_overhead(runner, best, options, sequences)
+        yield made
+        if STAYS in made.steps:
+            yield _within_overhead(runner, best, options, sequences, left_out=(STAYS,))
         if not lowest.changed:
             break
         tried = [each for each in tried if each.graph is not lowest.graph]
@@ -189,15 +192,18 @@ def _lower(best: Plan, candidate: Plan) -> Plan:
     return replace(candidate, left_alone=best.left_alone)
 
 
-def _within_overhead(runner: Runner, best: Plan, options: PlanOptions,
-                     sequences: Sequences) -> Plan:
-    """`best` with as much computed again in the main block as the overhead allows."""
+def _within_overhead(runner: Runner,
+                     best: Plan,
+                     options: PlanOptions,
+                     sequences: Sequences,
+                     left_out: Container[NamedPass] = ()) -> Plan:
+    """`best` with as much computed again in the main block as the overhead allows, in an order that none of `left_out` makes."""
     seconds = float('inf')
     if options.recompute == 'auto':
         seconds = options.max_overhead * runner.step_seconds + best.saved_seconds
         if not best.original.trains:
             return best  # nobody has asked for it
-    fitter = Fitter(bases(runner, [best], sequences),
+    fitter = Fitter(bases(runner, [best], sequences, left_out=left_out),
                     best,
                     runner.context,
                     seconds,

@@ -18,6 +18,7 @@ from tests.builds import needs_cpu_build
 from tests.harness import new_programs
 from tests.scenarios.common import append, data, fc, named, train
 from transpiler.backends.paddle2.registry import OpRegistry
+from transpiler.backends.workers import rank_over_gloo
 from transpiler.ir import OpFacts
 
 Program = framework_pb2.ProgramDesc
@@ -275,3 +276,34 @@ def test_other_kernels_than_that_of_training_on_a_cpu_are_not_made_again(change:
             op.attrs.remove(attribute)
         op.attrs.add(name=change, type=framework_pb2.BOOLEAN, b=True)
     assert OpRegistry().facts(op).replay is None
+
+
+@needs_cpu_build
+def test_a_broadcast_leaves_what_it_sends_on_its_root_alone() -> None:
+    """Which rank a worker has is told, never guessed."""
+
+    def sends(root: int) -> Program:
+
+        def make() -> None:
+            block = paddle.static.default_main_program().global_block()
+            x = block.create_var(name='x', dtype='float32', shape=[4])
+            block.append_op(type='c_broadcast',
+                            inputs={'X': x},
+                            outputs={'Out': x},
+                            attrs={
+                                'ring_id': 0,
+                                'root': root
+                            })
+
+        return program_of(make)
+
+    def left(root: int, rank: Any) -> Any:
+        op, = sends(root).blocks[0].ops
+        return OpRegistry(rank).facts(op).unchanged
+
+    assert left(root=1, rank=1) == left(root=0, rank=0) == ((0, 0),)
+    assert not (left(root=1, rank=0) or left(root=0, rank=1) or left(root=0, rank=None))
+
+
+def test_a_process_that_met_no_other_worker_knows_no_rank() -> None:
+    assert rank_over_gloo() is None

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from functools import cached_property
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Sequence, Set, Tuple, Union
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from google.protobuf.message import DecodeError
 from paddle.base import core
@@ -69,6 +69,7 @@ class ImportedProgram:
     pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
     gone: Mapping[str, str] = field(default_factory=dict)  # names that earlier calls took away
     closed: str = ''
+    rank: Optional[int] = None  # see `import_message`
 
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
@@ -150,7 +151,8 @@ def import_message(message: framework_pb2.ProgramDesc,
                    fetched: Iterable[str] = (),
                    skipped: Iterable[str] = (),
                    inferred: Callable[[framework_pb2.ProgramDesc], Inferred] = infer,
-                   figures: bool = True) -> ImportedProgram:
+                   figures: bool = True,
+                   rank: Optional[int] = None) -> ImportedProgram:
     """The graph of a ProgramDesc.
 
     Args:
@@ -159,19 +161,21 @@ def import_message(message: framework_pb2.ProgramDesc,
         skipped: names, of any block, that must keep a memory of their own.
         inferred: gives the shapes, which takes most of the time.
         figures: say of each op what its kernel allocates, and where the user made it.
+        rank: that of this process in all rings of workers, where the program will run in it; None where that is not known.
     """
     _check_depth(message)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
     importer = _Importer(message, inferred(message), frozenset(fetched), frozenset(skipped),
-                         figures)
-    return replace(importer.run(), pinned_blocks=pinned)
+                         figures, rank)
+    return replace(importer.run(), pinned_blocks=pinned, rank=rank)
 
 
 class _Importer:
 
     def __init__(self, message: framework_pb2.ProgramDesc, inferred: Inferred,
-                 fetched: FrozenSet[str], skipped: FrozenSet[str], figures: bool) -> None:
+                 fetched: FrozenSet[str], skipped: FrozenSet[str], figures: bool,
+                 rank: Optional[int]) -> None:
         self._message = message
         self._shapes, self._at_most = inferred
         self._fetched = fetched
@@ -180,7 +184,7 @@ class _Importer:
         self._workspaces = Workspaces()
         self._has_complex = False
         self._graph = Graph()
-        self._registry = OpRegistry()
+        self._registry = OpRegistry(rank)
         self._descs: Dict[int, framework_pb2.OpDesc] = {}
         self._sizes: Dict[Tuple[Tuple[Size, ...], int], Size] = {}
         self._regions: Dict[int, int] = {}

@@ -22,6 +22,7 @@ from transpiler.backends.paddle2.run_once import is_segmented
 from transpiler.backends.paddle2.segments import block_run, join, segments_in
 from transpiler.backends.paddle2.shapes import Inferred
 from transpiler.backends.settings import collects_garbage, static_mode
+from transpiler.backends.workers import rank_over_gloo
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
 from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
@@ -70,7 +71,11 @@ class Programs:
         # What is proved does not depend on the shapes of the new program, nor on who made its ops.
         message = join(parse(written.message.SerializeToString()))
         check_blocks(imported.message, message)
-        again = import_message(message, fetched, inferred=lambda _: Inferred({}, {}), figures=False)
+        again = import_message(message,
+                               fetched,
+                               inferred=lambda _: Inferred({}, {}),
+                               figures=False,
+                               rank=imported.rank)
         _check_names_kept(imported, written)
         origins = _origins(again, _joined_origins(written))
         check_frame(imported, again, origins, written.renamed)
@@ -85,7 +90,10 @@ class LivePrograms(Programs):
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
         stacks: Stacks = {}
-        imported = import_message(message_of(target, stacks), fetched, skipped)
+        imported = import_message(message_of(target, stacks),
+                                  fetched,
+                                  skipped,
+                                  rank=rank_over_gloo())
         for op, place in imported.places().items():
             site = imported.graph.ops[op].site
             imported.graph.ops[op].site = site._replace(frames=stacks.get(place, ()))

@@ -61,16 +61,22 @@ _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
 _Pairs = Tuple[Tuple[int, int], ...]
 _Signature = Tuple[Hashable, ...]
+# Gives all workers of a ring what its root has.
+_SENDS_TO_ALL = 'c_broadcast'
+_ROOT = 'root'
 # Operators of which some facts depend on attributes.
 _BY_ATTRIBUTES = frozenset({
-    *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum', 'dropout'
+    *_STATE, *ELEMENTWISE, *BY_ROWS, 'increment', 'fill_constant', 'fill_any_like', 'sum',
+    'dropout', _SENDS_TO_ALL
 })
 
 
 class OpRegistry:
     """Answers what an operator may do, one instance (and one cache) an import."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Optional[int] = None) -> None:
+        """`rank`: this process has it in all rings of workers; None where that is not known."""
+        self._rank = rank
         self._protos = OpProtoHolder.instance().op_proto_map
         self._cache: Dict[_Signature, OpFacts] = {}
         # Signatures of ops of which Paddle looks at the attributes, too, to say which operands it reads.
@@ -92,8 +98,8 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _unchanged(desc), _adds(desc), _fills(desc), _folds(desc),
-                          _replay(desc), _is_elementwise(desc), rows_of(desc))
+            signature += (_updates(desc), _unchanged(desc, self._rank), _adds(desc), _fills(desc),
+                          _folds(desc), _replay(desc), _is_elementwise(desc), rows_of(desc))
         if desc.type in _separate_slots():
             signature += (_separate(desc),)
         if signature in self._with_attributes:
@@ -142,7 +148,7 @@ class OpRegistry:
             elsewhere=_late_positions(desc, always=True),
             separate=_separate(desc),
             updates=_updates(desc),
-            unchanged=_unchanged(desc),
+            unchanged=_unchanged(desc, self._rank),
             adds=_adds(desc),
             fills=_fills(desc),
             left_fold=_folds(desc),
@@ -186,10 +192,22 @@ def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
     return () if used else _state_positions(desc)
 
 
-def _unchanged(desc: framework_pb2.OpDesc) -> _Pairs:
+def _unchanged(desc: framework_pb2.OpDesc, rank: Optional[int]) -> _Pairs:
+    if desc.type == _SENDS_TO_ALL:
+        return ((0, 0),) if _sends_its_own(desc, rank) else ()
     said = {a.name for a in desc.attrs if a.b}
     left = 'use_global_stats' in said or 'is_test' in said and _TRAINS_IN_TESTS not in said
     return _state_positions(desc) if left else ()
+
+
+def _sends_its_own(desc: framework_pb2.OpDesc, rank: Optional[int]) -> bool:
+    """The root sends what it has, and its kernel writes nothing there. Kernels of devices, on streams of their own, are not known
+    so well."""
+    if rank is None or not has_cpu_kernels_alone():
+        return False
+    root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
+    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
+    return root == rank and len(sent) == len(left) == 1
 
 
 def _state_positions(desc: framework_pb2.OpDesc) -> _Pairs:
