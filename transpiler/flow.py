@@ -93,6 +93,25 @@ def rewrite(backend: Backend,
     return decision
 
 
+def rewrite_and_report(backend: Backend,
+                       target: Any,
+                       request: Request,
+                       options: PlanOptions,
+                       task: Task = OPTIMIZING,
+                       tried: Callable[[Decision], None] = _not_tried) -> MemoryReport:
+    """As `rewrite`, for whoever keeps no more than the report: what planning took is given back before the program is changed, which
+    takes as much again, and what is then made for long does not come to lie among it."""
+    with _no_cycle_collection(), backend.session():
+        decision = decide(backend, target, request, options, task)
+        tried(decision)
+        report, written = decision.report, decision.written
+        del decision
+        give_back()
+        if written is not None:
+            backend.apply(target, written)
+    return report
+
+
 def decide(backend: Backend,
            target: Any,
            request: Request,
