@@ -12,13 +12,15 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
-from tests.harness import fingerprint, new_programs
+from tests.harness import executor_mode, fingerprint, new_programs
 from tests.scenarios.common import data
 from tests.wild import trial
 from tests.wild.__main__ import main
 from tests.wild.children import Ended, in_child
+from tests.wild.programs import build
+from tests.wild.recipes import recipe
 from tests.wild.seen import NAMES
-from transpiler import memory_optimize
+from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.runtime import COLLECTING
@@ -103,6 +105,32 @@ def test_a_constant_that_is_no_number_is_no_shape(value: str) -> None:
         paddle.maximum(paddle.tanh(data('x', -1, 2)), limit)
     before = fingerprint(main)
     assert memory_optimize(main, batch_size=4).changed == (fingerprint(main) != before)
+
+
+@pytest.mark.parametrize('seed', [16, 23, 26, 28])
+def test_a_generated_program_gets_the_least_budget_that_a_plan_keeps(seed: int) -> None:
+    """Or nothing that it needs more than is said could break it."""
+    built = build(recipe(seed))
+    with executor_mode(trial.MODES['hold']):
+        budget = trial.budget_with(built, 0.0)
+        roomy = trial.budget_with(built, 1.0)
+        with pytest.raises(MemoryBudgetError):
+            trial._optimize(built, {'budget': budget * 9 // 10})
+        report = trial._optimize(built, {'budget': budget})
+    assert report.resting_bytes + report.sure_bytes <= budget < roomy * 3 // 4
+
+
+@pytest.mark.parametrize('too_little, failures', [(True, ['REFUSED seq room=0.0: 7']), (False, [])])
+def test_a_budget_that_is_refused_though_it_was_said_to_be_kept_is_a_failure(
+        too_little: bool, failures: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not if nothing less would do either: as where memory piles up from run to run."""
+    ran = Ended(asdict(trial.Run({}, 0, 40, 40)), '')
+    told = {'changed': False, 'budget': 7, 'traded': False, 'run': None, 'too_little': too_little}
+    monkeypatch.setattr(trial, '_run', lambda *_: ran)
+    monkeypatch.setattr(trial, 'in_child', lambda *_: Ended(told, ''))
+    verdict = trial.Verdict(1)
+    trial._try_mode(SimpleNamespace(case=None), 'seq', 0.0, None, verdict)
+    assert verdict.failures == failures
 
 
 @pytest.mark.parametrize('which, untouched, optimized, above', [

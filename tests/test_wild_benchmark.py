@@ -4,18 +4,23 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, Tuple
 
 import pytest
 from click.testing import CliRunner
 from paddle.vision import models
 
+from benchmarks.apart import apart
 from benchmarks.spec import Spec
-from benchmarks.wild import __main__ as command
+from benchmarks.wild import __main__ as command, child
 from benchmarks.wild.figures import Outcome, Phase, Row
 from benchmarks.wild.processes import Processes, ScriptError
-from benchmarks.wild.registry import builders
+from benchmarks.wild.registry import builder, builders
 from benchmarks.wild.table import HEADS, cells, markdown
 from tests.builds import needs_float32_from_amp
+from tests.wild.programs import Built
+from tests.wild.trial import budget_with
+from transpiler import memory_optimize
 
 PHASE = Phase(ordered=1000, first=1000, later=900, predicted=1000, changed=True)
 OUTCOME = Outcome((PHASE,), 5000, (('a',), ('b',)), ('c', 'c'), True)
@@ -35,6 +40,7 @@ def test_there_are_more_than_forty_features_and_no_name_is_used_twice() -> None:
     assert len(names) == len(set(names))
     assert sum(len(found[group]) for group in ('updates', 'layers', 'flow')) > 40
     assert {'bert', 'ernie', 'gpt'} <= set(found['language'])
+    assert {'bisenet_v2', 'mobilevit'} <= set(found['networks'])
 
 
 @pytest.fixture(scope='module')
@@ -44,13 +50,37 @@ def processes() -> Processes:
 
 @pytest.mark.parametrize('group, name',
                          [('updates', 'gan'), ('updates', 'save and load'), ('layers', 'conv3d'),
-                          ('layers', 'lstm'),
+                          ('layers', 'lstm'), ('networks', 'bisenet_v2 served'),
+                          ('networks', 'mobilevit'),
                           pytest.param('updates', 'loss scaling', marks=needs_float32_from_amp)])
 def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
         group: str, name: str, processes: Processes) -> None:
     row = command.row(processes, group, name)
     assert row.failure is None and row.faults() == []
     assert row.optimized is not None and len(set(row.optimized.fetched)) > 1
+
+
+def _at_the_least_budget(name: str, least: bool) -> Tuple[int, int, Any]:
+    """Bytes above resting that a run may need, by the least budget if that is set, and that one needed; what the runs gave."""
+    script = builder(name)()
+    case, = script.cases
+    allowed = 0
+    if least:
+        told = {'batch_size': case.batch_size}
+        budget = budget_with(Built(case, told), 0.0)
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), budget=budget, **told)
+        allowed = budget - report.resting_bytes
+    runs = [child._run(script, *each, child._Growth()) for each in (('default', 3), ('ordered', 1))]
+    highest = max(peak for peaks, _, _ in runs for step in peaks for peak in step)
+    return allowed, highest, [given for _, *given in runs]
+
+
+@pytest.mark.parametrize('name', ['bert', 'ernie', 'gpt', 'bisenet_v2', 'mobilevit'])
+def test_language_models_and_networks_of_papers_keep_the_least_budget(name: str) -> None:
+    _, untouched, expected = apart(_at_the_least_budget, name, False)
+    allowed, highest, found = apart(_at_the_least_budget, name, True)
+    assert found == expected
+    assert highest <= allowed < untouched
 
 
 def test_a_script_that_raises_says_so(processes: Processes) -> None:

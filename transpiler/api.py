@@ -60,9 +60,9 @@ def memory_optimize(
             which `report.sizes` names; a budget is kept at one row, and up to `report.budget_up_to`.
         trip_count: the same for loops: one number, or one by block index.
         runtime: 'auto' (from the flags in force), 'collecting' (alias 'executor') or 'retaining' (alias 'predictor').
-        recompute: what may be computed again for the gradient instead of kept: 'auto' what costs at most
+        recompute: what may be computed again instead of kept: 'auto' for gradients what costs at most
             `max_overhead` of the step time by the cost model, 'cheap' all but products, 'max' whatever lowers the peak,
-            False nothing.
+            False nothing. Where nothing is trained, 'auto' does so for a budget alone.
         max_overhead: a share of the processors' time of a step; without hints at all of `report.sizes`, but at the smallest where that
             would cost more than a tenth of memory elsewhere. What a held order takes by the clock where processors are idle comes on
             top: `report.order`.

@@ -104,7 +104,7 @@ def _planning_options(command: Callable) -> Callable:
                      type=click.Choice(['auto', 'cheap', 'max', 'off']),
                      default='auto',
                      show_default=True,
-                     help='What may be computed again for gradients.'),
+                     help='What may be computed again; without training auto needs a budget.'),
         click.option('--max-overhead',
                      type=click.FloatRange(0),
                      default=0.1,

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Mapping
 
-from benchmarks.programs import dynamic_rnn, loops, mirroring, recurrent, simple, transformer, translation, vision
+from benchmarks.programs import dynamic_rnn, loops, mirroring, recurrent, simple, skips, transformer, translation, vision
 from benchmarks.programs.case import OPTIMIZERS, Case, Options
 
 Builder = Callable[[Options], Case]
@@ -27,6 +27,9 @@ PROGRAMS: Mapping[str, Builder] = MappingProxyType({
     "tanh_chain": mirroring.tanh_chain,
     "nmt": mirroring.nmt,
     "wide": simple.wide,
+    "super_resolution": skips.super_resolution,
+    "residual_dense": skips.residual_dense,
+    "nested_unet": skips.nested_unet,
     "loop": loops.loop,
     "gru_loop": loops.gru_loop,
     "attention_loop": loops.attention_loop,

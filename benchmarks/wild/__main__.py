@@ -70,7 +70,7 @@ def write(rows: List[Row], out: Optional[Path], text: Optional[Path]) -> None:
               help='For each of the two measurements of a script.')
 def main(names: Tuple[str, ...], listed: bool, out: Optional[Path], resume: bool,
          text: Optional[Path], seconds: int) -> None:
-    """Measure the scripts NAMES, or groups (updates, layers, flow, language, vision), or all."""
+    """Measure the scripts NAMES, or groups (updates, layers, flow, language, networks, vision), or all."""
     pairs = chosen(names)
     if listed:
         click.echo('\n'.join(f'{group:10}{name}' for group, name in pairs))

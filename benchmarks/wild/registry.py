@@ -3,15 +3,15 @@ from __future__ import annotations
 
 from typing import Dict
 
-from benchmarks.wild import flow, language, layers, updates, vision
+from benchmarks.wild import flow, language, layers, networks, updates, vision
 from benchmarks.wild.script import Builder
 
-GROUPS = ('updates', 'layers', 'flow', 'language', 'vision')
+GROUPS = ('updates', 'layers', 'flow', 'language', 'networks', 'vision')
 
 
 def builders() -> Dict[str, Dict[str, Builder]]:
     """By group, by name."""
-    modules = (updates, layers, flow, language, vision)
+    modules = (updates, layers, flow, language, networks, vision)
     return {group: module.builders() for group, module in zip(GROUPS, modules)}
 
 

@@ -51,6 +51,17 @@ def test_values_in_one_storage_depend_on_each_other() -> None:
     assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 
 
+def test_kernels_with_layouts_stay_behind_who_may_work_in_place_on_what_they_read() -> None:
+    """They read a copy in the same memory, of which the executor has another name."""
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')  # 0
+    draft.op('op', 'a', 'b', in_place=((0, 0),))  # 1
+    draft.op('op', 'a', 'c', converts=True)  # 2
+    draft.op('op', 'a', 'd')  # 3 reads what the executor knows by its name
+    assert edges(draft.graph) == {(0, 1), (0, 2), (0, 3), (1, 2)}
+
+
 @pytest.mark.parametrize('fact', ('random', 'side_effect', 'collective'))
 def test_ordered_ops_keep_their_order_and_no_more(fact: str) -> None:
     draft = Draft()

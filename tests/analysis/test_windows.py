@@ -15,7 +15,7 @@ from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program
 from transpiler.serving.in_parts import run_in_parts
 from transpiler.serving.predictor import fuse
-from transpiler.serving.splitting import RowView
+from transpiler.serving.described import row_view
 
 BATCH = 8
 SLACK = 2048  # bounds of parts, and results of a few bytes
@@ -31,7 +31,7 @@ def measured(message):
 def test_the_estimate_is_the_peak_of_the_program_in_parts(name, parts, tmp_path):
     message = fuse(read_program(str(save_benchmark(tmp_path, name))), onednn=True).message
     program, timeline = measured(message)
-    view, rows = RowView(program), Size.dim('N')
+    view, rows = row_view(program), Size.dim('N')
     ops = view.row_wise(rows)
     windows = list(
         Windows(program.graph, timeline, view.region, parts, {

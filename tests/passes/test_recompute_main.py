@@ -75,6 +75,22 @@ def _clones(graph: Graph) -> List[str]:
     return [op.kind for op in graph.walk() if op.origin not in (None, op.id)]
 
 
+@pytest.mark.parametrize('readers, clones', [(1, True), (2, False)])
+def test_a_kernel_with_a_layout_of_its_own_has_no_clone_on_what_another_reads(
+        readers: int, clones: bool) -> None:
+    """The clone may work in place, and nothing says that the other has read its copy by then."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('a b c')
+    draft.op('op', 'x', 'a')
+    cloned = draft.op('op', 'a', 'b', in_place=((0, 0),), converts=True)
+    draft.op('op', 'a', 'c', converts=readers == 2)
+    draft.value('g', fetched=True)
+    _backward(draft, 'op', 'a b c', 'g')
+    problem = _problem(draft.graph)
+    assert bool(problem.results[problem.ops.index(cloned.id)]) == clones
+
+
 @pytest.mark.parametrize('length', [1, 2, 5, 20])
 def test_the_judge_agrees_with_the_timeline_on_every_rung(length: int) -> None:
     graph = _chain(length)

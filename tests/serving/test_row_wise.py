@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from transpiler.ir import Size
+from transpiler.serving.described import Described
 from transpiler.serving.in_parts import make_op
 from transpiler.serving.row_wise import row_operands
 
@@ -47,7 +48,7 @@ def sliced(kind, inputs, outputs, read=('out', 'out2', 'out_flat', 'out_scores',
     }, {
         s: [n] if isinstance(n, str) else n for s, n in outputs.items()
     }, **given)
-    found = row_operands(desc, SHAPES, N, PARAMETERS, set(read))
+    found = row_operands(Described(desc), SHAPES, N, PARAMETERS, set(read))
     return None if found is None else set(found)
 
 

@@ -205,6 +205,19 @@ def test_a_write_before_a_read_of_the_same_storage_is_rejected() -> None:
 # Ops that must not move, be lost or be added
 
 
+@pytest.mark.parametrize('converts', [True, False])
+def test_a_kernel_with_a_layout_of_its_own_reads_behind_who_may_work_in_place(
+        converts: bool) -> None:
+    draft = Draft()
+    draft.values('a b c')
+    fill = draft.op('fill', '', 'a')
+    taker = draft.op('op', 'a', 'b', in_place=((0, 0),))
+    reader = draft.op('op', 'a', 'c', converts=converts)
+    new = draft.graph.copy()
+    new.regions[0].ops[:] = [fill.id, reader.id, taker.id]
+    assert accepted(draft.graph, draft.graph.copy()) and accepted(draft.graph, new) != converts
+
+
 def test_moving_one_random_op_past_another_is_rejected() -> None:
     assert not accepted(straight().graph, swapped(straight().graph, 0, 1))
 

@@ -27,7 +27,7 @@ UNREAD = ('image', 'sequence', 'double', 'flag')
 class Recipe:
     """`rows` are fed one after the other; `fixed` says that the program is built for their number.
 
-    `room`: no budget if None, else how far from the lowest peak that was found to the untouched one it lies.
+    `room`: no budget if None, else how far it lies from the least that a plan keeps to what the plan for no budget needs.
     """
 
     seed: int

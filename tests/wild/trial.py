@@ -132,7 +132,9 @@ def _try_mode(plain: Built,
     verdict.changed += told['changed']
     verdict.budgets += told['budget'] is not None
     verdict.traded += told['traded']
-    if told['run'] is None:  # no plan for the budget
+    if told['run'] is None:  # what piles up from run to run keeps to no budget; that of one that was seen may be too little
+        if told['too_little'] and room is not None:
+            verdict.failures.append(f'REFUSED {name} room={room}: {told["budget"]}')
         return
     judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
                    told['traded'], told['said'][-1])
@@ -260,15 +262,19 @@ def _optimized(built: Built,
     before, and `built` is the child's own."""
     with executor_mode(mode):
         if room is not None:
-            twin = replace(built, case=replace(built.case, main=built.case.main.clone()))
-            free = _optimize(twin, {})
-            above = max(0, free.peak_bytes_before - free.budget_bytes)
-            budget = free.resting_bytes + free.budget_bytes + int(room * above)
+            budget = budget_with(built, room)
         untouched = built.case.main.desc.serialize_to_string()
         try:
             report = _optimize(built, {} if budget is None else {'budget': budget})
-        except MemoryBudgetError:
-            return {'changed': False, 'budget': budget, 'traded': False, 'run': None}
+        except MemoryBudgetError as error:
+            too_little = error.held_bytes + error.best_bytes > budget
+            return {
+                'changed': False,
+                'budget': budget,
+                'traded': False,
+                'run': None,
+                'too_little': too_little
+            }
         same = built.case.main.desc.serialize_to_string() == untouched
     ended = _run(built.case, runs_in or mode)
     if ended.failure:
@@ -283,6 +289,22 @@ def _optimized(built: Built,
         'run': ended.value,
         'said': said
     }
+
+
+def budget_with(built: Built, room: float) -> int:
+    """The least budget that a plan is said to keep to, and this share of what the plan for no budget needs more; `built` stays."""
+    free = _optimize(_twin(built), {})
+    enough = free.resting_bytes + free.budget_bytes
+    try:
+        _optimize(_twin(built), {'budget': free.resting_bytes + 1})
+    except MemoryBudgetError as error:
+        least = error.held_bytes + error.best_bytes
+        return least + int(room * max(0, enough - least))
+    return free.resting_bytes + 1
+
+
+def _twin(built: Built) -> Built:
+    return replace(built, case=replace(built.case, main=built.case.main.clone()))
 
 
 def _optimize(built: Built, more: Dict[str, Any]) -> Any:

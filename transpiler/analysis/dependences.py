@@ -38,6 +38,8 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
     - by storage: a read stays behind the write before it, a write behind the reads and the write before it. A read of
       the shape alone is a read: the writer after it may change the shape;
     - an op with regions reads and writes what its nested ops read and write outside them;
+    - a read by a kernel with a layout of its own stays behind an op before it that may work in place on what it reads: it reads a copy
+      which has another name, and the executor, which orders by names, does not see that both are one memory;
     - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
     - nothing moves across an op whose rules are unknown, or which cuts the program in two;
     - the op of a gradient region stays behind the op of its forward region, and counts as writing what that writes
@@ -79,6 +81,8 @@ class _Hazards:
         self._accesses = accesses
         self._writer: Dict[int, int] = {}  # storage -> the last op that wrote it
         self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
+        self._takers: Dict[int,
+                           List[int]] = {}  # storage -> those of them that may work in place on it
 
     def before(self, ops: List[Op]) -> List[List[int]]:
         found: List[List[int]] = []
@@ -103,9 +107,16 @@ class _Hazards:
         earlier = {self._writer.get(s, -1) for s in reads | writes}
         for storage in writes:
             earlier.update(self._readers.pop(storage, ()))
+            self._takers.pop(storage, None)
             self._writer[storage] = i
         for storage in reads - writes:
             self._readers.setdefault(storage, []).append(i)
+            if op.facts.converts:
+                earlier.update(self._takers.get(storage, ()))
+        for position, _ in op.facts.in_place:
+            if op.operands[position] >= 0:
+                storage = self._graph.values[op.operands[position]].storage
+                self._takers.setdefault(storage, []).append(i)
         return earlier
 
     def _forward_ops(self, op: Op, index: Dict[int, int]) -> Iterable[int]:

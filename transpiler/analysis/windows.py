@@ -42,16 +42,24 @@ class Windows:
         parts: their number.
         sliced: by position of each op that can be run in parts, the values that it would be given by parts.
         shared: by position, the other values that it reads.
+        joined: positions that no window begins at, or ends before.
     """
 
-    def __init__(self, graph: Graph, timeline: Timeline, region: int, parts: int, sliced: _Values,
-                 shared: _Values) -> None:
+    def __init__(self,
+                 graph: Graph,
+                 timeline: Timeline,
+                 region: int,
+                 parts: int,
+                 sliced: _Values,
+                 shared: _Values,
+                 joined: FrozenSet[int] = frozenset()) -> None:
         self._graph = graph
         self._parts = parts
         self._ops = graph.regions[region].ops
         self._evaluate = timeline.evaluate
         self._sliced = sliced
         self._shared = shared
+        self._joined = joined
         lifetimes = timeline.lifetimes
         self._spans = [(s.first, s.last, timeline.evaluate(s.size))
                        for s in lifetimes.by_region[region].values()]
@@ -95,8 +103,11 @@ class Windows:
             changes[last + 1] -= size
         return list(accumulate(changes))[:count]
 
-    def _cheapest_cuts(self, places: range) -> List[int]:
+    def _cheapest_cuts(self, around: range) -> List[int]:
         """Of places before an op, those that the fewest bytes are carried over, and both ends."""
+        places = [place for place in around if place not in self._joined]
+        if not places:
+            return []
         carried: Dict[int, int] = {
             place: sum(size for first, last, size in self._spans if first < place <= last)
             for place in places

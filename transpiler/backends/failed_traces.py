@@ -12,8 +12,11 @@ from typing import Any, Dict, Iterator, List
 
 try:
     from paddle.jit.dy2static import parameter_recorder
-except ImportError:  # Paddle 2 has one, with nothing of the kind in what is used
-    parameter_recorder = None
+except ImportError:
+    try:  # where it is up to Paddle 3.2
+        from paddle.jit.pir_dy2static import parameter_recorder
+    except ImportError:
+        parameter_recorder = None
 
 
 @contextlib.contextmanager
@@ -31,9 +34,9 @@ def forgotten_if_failed() -> Iterator[None]:
 
 def _noted() -> List[Dict[int, Any]]:
     """By ids of programs."""
-    if parameter_recorder is None:
-        return []
-    parameters = parameter_recorder._global_parameter_recorder
+    parameters = getattr(parameter_recorder, '_global_parameter_recorder', None)
+    if not hasattr(parameters, 'tensor2value'):
+        return []  # Paddle 2 notes nothing of the kind in what is used
     return [
         parameters.params_dict, parameters.tensor2value,
         parameter_recorder._global_inplace_map.params_dict

@@ -70,7 +70,8 @@ class OpFacts:
     `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
     may even be one variable; some kernels that work on a shared buffer do not bear that. `updates` are (operand,
-    result) positions of state that the op carries on, and on which nothing else that it computes depends. `fresh` are results
+    result) positions of state that the op carries on, and on which nothing else that it computes depends; `unchanged` such of state
+    that it names as a result and leaves as it is, where the two are one variable. `fresh` are results
     whose names have to be without memory: what is there already the op takes for its own, half done. `late` are results
     for which it asks when it is through with memory of its own, and `elsewhere` those that it makes in other memory, which
     it then hands over: what their names have had is there besides until then, with `late` only where it needs memory of its own.
@@ -95,6 +96,7 @@ class OpFacts:
     elsewhere: FrozenSet[int] = frozenset()
     separate: Tuple[Tuple[int, FrozenSet[int]], ...] = ()
     updates: Tuple[Tuple[int, int], ...] = ()
+    unchanged: Tuple[Tuple[int, int], ...] = ()
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit

@@ -91,6 +91,7 @@ class Op:
 
     `origin` is the id of the op of the imported program that it is, or is a clone of; None for an op
     that a pass added. `backward`: it belongs to the backward part of a training program, or to the optimizer.
+    `again`: it computes what its origin computes, too, for that not to be kept.
     `workspace`: bytes that its kernel allocates for itself while it runs, None if nobody knows.
     """
 
@@ -105,6 +106,7 @@ class Op:
     label: str = ''  # where the user made it: a source line, if the program carries one
     site: Site = NOWHERE
     backward: bool = False
+    again: bool = False
     workspace: Optional[Size] = NOTHING
     _accesses: Optional[_Accesses] = field(default=None, init=False, repr=False, compare=False)
 
@@ -147,6 +149,11 @@ class Op:
             found = self._work_out()
         return found.touches
 
+    def left_as_it_is(self) -> FrozenSet[int]:
+        """Positions of results that are operands, too, and that it does not change."""
+        pairs = self.facts.unchanged
+        return frozenset(j for i, j in pairs if self.operands[i] == self.results[j])
+
     def _work_out(self) -> _Accesses:
         """What it touches. That is asked for so often that it is kept, and looked up without another call."""
         self._accesses = found = _accesses(self)
@@ -168,12 +175,17 @@ class _Accesses(NamedTuple):
 def _accesses(op: Op) -> _Accesses:
     operands, results, shape_only = op.operands, op.results, op.facts.shape_only
     reads = _each_once(operands)
-    writes = () if op.kind == UNCOPIED else _each_once(results)
+    writes = () if op.kind == UNCOPIED else _each_once(_changed(op))
     if not shape_only:
         return _Accesses(operands, results, reads, writes, reads, (), writes + reads)
     data = _each_once(v for i, v in enumerate(operands) if i not in shape_only)
     return _Accesses(operands, results, reads, writes, data,
                      tuple([v for v in reads if v not in data]), writes + data)
+
+
+def _changed(op: Op) -> Tuple[int, ...]:
+    left = op.left_as_it_is()
+    return tuple([v for j, v in enumerate(op.results) if j not in left]) if left else op.results
 
 
 def _each_once(values: Iterable[int]) -> Tuple[int, ...]:
@@ -265,6 +277,11 @@ class Graph:
         """Names of all symbolic dims in sizes and trips."""
         sizes = [v.size for v in self.values if v.size is not None]
         return frozenset().union(*(s.dims for s in sizes + [r.trips for r in self.regions]))
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of it is the backward part of a training program."""
+        return any(op.backward for op in self.ops)
 
     def region_ops(self, region: int) -> Iterator[Op]:
         return map(self.ops.__getitem__, self.regions[region].ops)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Sequence
+from typing import Callable, Dict, List, Sequence
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph, Op, OpFacts, ValueKind
@@ -21,11 +21,16 @@ def may_be_cloned(graph: Graph, op: Op, writers: Callable[[int], int], cheap: bo
         return False
     if op.facts.ordered and replay is None:
         return False
-    updated = {j for _, j in op.facts.updates}
-    made = [v for j, v in enumerate(op.results) if v >= 0 and j not in updated]
+    made = made_again(op)
     return all(
         _is_plain(graph, op, value) and value not in op.reads() and writers(value) == 1
         for value in made)
+
+
+def made_again(op: Op) -> List[int]:
+    """What a clone of `op` makes: not the state that it updates, or names as a result and leaves as it is."""
+    state = {j for _, j in op.facts.updates} | op.left_as_it_is()
+    return [v for j, v in enumerate(op.results) if v >= 0 and j not in state]
 
 
 def _is_plain(graph: Graph, op: Op, value: int) -> bool:
@@ -37,7 +42,7 @@ def _is_plain(graph: Graph, op: Op, value: int) -> bool:
 class Cloner:
     """Adds clones of ops to one region, and values for what they write.
 
-    A clone belongs to the backward part of the program, whatever its origin does.
+    A clone belongs to the backward part of the program, if it has one, whatever its origin does.
     """
 
     def __init__(self, graph: Graph, region: int, suffix: str = '@REBUILT') -> None:
@@ -46,6 +51,7 @@ class Cloner:
         self._suffix = suffix
         self._names = {v.name for v in graph.values}
         self._used: Dict[str, int] = {}  # last number by name without it
+        self._backward = graph.trains
 
     def value(self, like: int) -> int:
         """A new value that looks like `like`."""
@@ -61,10 +67,26 @@ class Cloner:
                                    origin=origin.origin,
                                    label=origin.label,
                                    site=origin.site,
-                                   backward=True,
+                                   backward=self._backward,
                                    workspace=origin.workspace)
         self._graph.regions[self._region].ops.pop()
+        self._link_slices(origin, operands, results)
         return clone.id
+
+    def _link_slices(self, origin: Op, operands: Sequence[int], results: Sequence[int]) -> None:
+        """What was a slice of an operand is one of what the clone reads in its place."""
+        values = self._graph.values
+        for had, made in zip(origin.results, results):
+            whole = values[had].buffer if had >= 0 and made not in (-1, had) else -1
+            if whole != had and whole in origin.operands:
+                read = operands[origin.operands.index(whole)]
+                values[made].buffer, values[read].buffer = read, read
+
+    def again(self, origin: Op, operands: Sequence[int], results: Sequence[int]) -> int:
+        """The same of a clone that computes what `origin` computes, too."""
+        clone = self.op(origin, operands, results)
+        self._graph.ops[clone].again = True
+        return clone
 
     def added(self, kind: str, operands: Sequence[int], result: int, facts: OpFacts) -> int:
         """An op that stands for none of the program, which the caller still has to put in its place."""
@@ -74,7 +96,7 @@ class Cloner:
                                 results=(result,),
                                 facts=facts,
                                 origin=None,
-                                backward=True)
+                                backward=self._backward)
         self._graph.regions[self._region].ops.pop()
         return op.id
 

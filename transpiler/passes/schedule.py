@@ -113,6 +113,20 @@ def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     return graph
 
 
+@dataclass(frozen=True)
+class InOrder:
+    """A pass that runs the main region in the order of the heuristic of that name, whether that lowers the peak yet or not: what is
+    computed again may."""
+
+    name: str
+
+    def __call__(self, graph: Graph, context: PassContext) -> Graph:
+        problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
+        given = graph.regions[0].ops
+        graph.regions[0].ops = [given[i] for i in CANDIDATES[self.name](problem)]
+        return graph
+
+
 def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
     """Parameter updates apart from products, in the order that the main region has: clones may have come in between."""
     given = graph.regions[0].ops

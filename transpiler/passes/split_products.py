@@ -67,6 +67,7 @@ class _Splitter:
         facts = op.facts
         return (
             len(facts.separate) == 2 and op.id == op.origin and not facts.ordered and
+            not facts.converts and
             {r for r, _ in facts.separate} == {i for i, v in enumerate(op.results) if v >= 0} and
             all(self._graph.values[v].kind is ValueKind.DENSE for v in op.reads() + op.writes()))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from functools import partial
+from typing import Callable, List, Optional, Sequence, Tuple
 
+from transpiler.ir import Graph
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import (FIRST, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE, SPLIT,
-                                           UPDATES, NamedPass, Sequences, within_loops)
+from transpiler.planning.sequences import (FIRST, ORDERS, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE,
+                                           SPLIT, UPDATES, NamedPass, Sequences, within_loops)
+
+_OPS_IN_ORDER = 4_000  # ops of all other orders together that are looked at
 
 
 def bases(runner: Runner,
@@ -34,7 +38,22 @@ def bases(runner: Runner,
              for start in starts
              for loops in inner
              for order in orders)
-    return list({id(base): base for base in found}.values())
+    made = list({id(base): base for base in found}.values())
+    return made if plans[0].original.trains else made + in_orders(runner, first)
+
+
+def reordered(runner: Runner, graph: Graph) -> Optional[Callable[[Plan], Plan]]:
+    """What puts clones and all into another order, where no gradients follow; there clones stand where they were found to be good."""
+    return None if graph.trains else partial(runner.run, (SCHEDULE,))
+
+
+def in_orders(runner: Runner, first: Sequence[NamedPass] = ()) -> List[Plan]:
+    """Where no gradients follow, what an order needs that computes nothing again says little of what it needs if some of it does:
+    those of the lowest peaks, as many as the work allows."""
+    most = min(len(ORDERS) + 1, max(1, _OPS_IN_ORDER // max(1, len(runner.run(()).graph.ops))))
+    orders = (SCHEDULE, *ORDERS) if most > 1 else (SCHEDULE,)
+    found = [runner.run((*first, order)) for order in orders]
+    return sorted(found, key=lambda base: base.after.peak_bytes)[:most]
 
 
 def first_steps(sequences: Sequences) -> Tuple[NamedPass, ...]:

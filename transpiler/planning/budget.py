@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterator, Sequence
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
-from transpiler.planning.bases import bases
+from transpiler.planning.bases import bases, reordered
 from transpiler.planning.fitting import Fitter
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
@@ -62,11 +62,12 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
         fitter = Fitter(bases(runner, [best, *tried], sequences, whole=True),
                         best if finished is None else finished,
                         runner.context,
-                        exact=True)
+                        exact=True,
+                        reorder=reordered(runner, best.original))
         finished = fitter.within_peak(budget, judge) or fitter.lowest()
     done = finish(replace(finished, left_alone=best.left_alone))
     if done.sure_bytes > budget:
-        raise MemoryBudgetError(_over_budget(done, budget), done.sure_bytes)
+        raise over_budget(done, budget)
     return done
 
 
@@ -80,7 +81,8 @@ def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:
     yield from (lowest[seconds] for seconds in sorted(lowest))
 
 
-def _over_budget(lowest: Plan, budget: int) -> str:
+def over_budget(lowest: Plan, budget: int) -> MemoryBudgetError:
+    """What is raised where even `lowest` needs more than `budget` bytes above resting."""
     residents = lowest.after.residents(lowest.after.peak.op)[:_MOST_NAMED]
     largest = ', '.join(f'{lowest.graph.values[r.storage].name} '
                         f'({lowest.after.evaluate(r.size) * lowest.after.evaluate(r.count)})'
@@ -88,6 +90,7 @@ def _over_budget(lowest: Plan, budget: int) -> str:
     op = lowest.graph.ops[lowest.after.peak.op]
     room = (f'no plan stays below {budget} bytes above resting memory'
             if budget > 0 else 'parameters and state alone need more than the budget')
-    return (
+    return MemoryBudgetError(
         f'{room}; the lowest peak reached is '
-        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}')
+        f'{lowest.sure_bytes} bytes, at {op.kind} (op {op.id}). Largest there, in bytes: {largest}',
+        lowest.sure_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
@@ -19,7 +19,7 @@ from transpiler.passes.remat.bound import least_seconds
 from transpiler.passes.remat.improve import Allowance, improved
 from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
                                             proved)
-from transpiler.passes.remat.remat_problem import RematProblem, backward_start, remat_problem
+from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.stages import is_chain
 from transpiler.passes.remat.steps import profile
@@ -33,6 +33,7 @@ _MOST_PROOFS = 8
 _STARTS, _PLANS_EACH, _PLANS_OF_CHAINS, _SEARCH_OPS = 2, 24, 8, 40_000
 # Of the proved bound: who is as near as that is not searched from.
 _NEAR = 1.05
+_MOST_REORDERED = 6
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        return self.base.extra_seconds + self.rung.seconds
+        before = self.base.recomputed.seconds if self.base.recomputed is not None else 0.0
+        return self.base.extra_seconds + before + self.rung.seconds
 
 
 class Fitter:
@@ -61,6 +63,7 @@ class Fitter:
         context: what the passes are told.
         seconds: extra time that a plan may take, loops' included; what takes longer is not looked for.
         exact: prove small programs' plans the cheapest, which takes seconds.
+        reorder: what makes the plan of another order, if that needs less; clones move there, too, where no gradients follow.
     """
 
     def __init__(self,
@@ -68,13 +71,14 @@ class Fitter:
                  finished: Plan,
                  context: PassContext,
                  seconds: float = math.inf,
-                 exact: bool = False) -> None:
+                 exact: bool = False,
+                 reorder: Optional[Callable[[Plan], Plan]] = None) -> None:
         self._finished = finished
         self._context = context
         self._candidates: List[Candidate] = []
         self._untouched: List[Candidate] = []
         for base in different(bases):
-            if _can_gain(base, context):
+            if _can_gain(base, context, seconds):
                 problem = remat_problem(base.graph, context, base.after)
                 rungs = (ladder(base.graph, problem) if math.isinf(seconds) else affordable(
                     problem, seconds - base.extra_seconds))
@@ -83,6 +87,17 @@ class Fitter:
         self._candidates = front(self._candidates)
         if exact:
             self._candidates = front(self._candidates + _proofs(self._candidates))
+        if reorder is not None:
+            self._candidates = front([*self._candidates, *self._reordered(reorder)])
+
+    def _reordered(self, reorder: Callable[[Plan], Plan]) -> Iterator[Candidate]:
+        """What the lowest candidates lead to if all that they run is put into another order, and more of it is computed again."""
+        for each in self._candidates[-_MOST_REORDERED:]:
+            plan = self._apply(each)
+            base = reorder(plan)
+            if base.graph is not plan.graph:
+                problem = remat_problem(base.graph, self._context, base.after)
+                yield from (Candidate(base, problem, rung) for rung in ladder(base.graph, problem))
 
     @property
     def choice(self) -> Tuple[Candidate, ...]:
@@ -176,7 +191,9 @@ class Fitter:
         base, problem = chosen.base, chosen.rung.problem
         graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
-        done = Recomputed(chosen.rung.plan.clones, chosen.rung.seconds,
+        again = base.recomputed
+        done = Recomputed(chosen.rung.plan.clones + (again.clones if again else 0),
+                          chosen.rung.seconds + (again.seconds if again else 0.0),
                           partial(least_seconds, problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates), _by_origin(chosen))
         saved = base.after.peak_bytes - after.peak_bytes
@@ -191,7 +208,8 @@ class Fitter:
 def _by_origin(chosen: Candidate) -> Dict[Optional[int], float]:
     """Seconds of the clones, by the op that was read which each is one of."""
     ops, problem = chosen.base.graph.ops, chosen.rung.problem
-    found: Dict[Optional[int], float] = {}
+    found: Dict[Optional[int], float] = dict(
+        chosen.base.recomputed.by_origin if chosen.base.recomputed is not None else {})
     for step in chosen.rung.plan.steps:
         if step.clone:
             origin = ops[problem.ops[step.op]].origin
@@ -207,7 +225,7 @@ def _improved(candidate: Candidate, least: float) -> Candidate:
     plans = _PLANS_OF_CHAINS if is_chain(rung.problem) else _PLANS_EACH
     allowed = Allowance(min(_SEARCH_OPS // _STARTS, plans * len(rung.problem)))
     plan = improved(rung.problem, rung.plan, rung.peak, DISTANCE_POWERS, allowed,
-                    least - candidate.base.extra_seconds)
+                    least - (candidate.seconds - rung.seconds))
     if plan is rung.plan:
         return candidate
     peak = profile(rung.problem, plan).peak
@@ -230,6 +248,7 @@ def different(bases: Sequence[Plan]) -> List[Plan]:
     return found
 
 
-def _can_gain(base: Plan, context: PassContext) -> bool:
-    return (context.runtime.collects and bool(context.recompute) and not context.parallel and
-            backward_start(base.graph) < len(base.graph.regions[0].ops))
+def _can_gain(base: Plan, context: PassContext, seconds: float) -> bool:
+    """Where no gradients wait for what is computed again, nobody asked for it unless by a budget, or by `recompute`."""
+    allowed = context.runtime.collects and bool(context.recompute) and not context.parallel
+    return allowed and (base.graph.trains or math.isinf(seconds))

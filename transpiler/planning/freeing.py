@@ -29,9 +29,12 @@ def computed_again(runner: Runner, options: PlanOptions, sequences: Sequences,
                      options,
                      work=runner.work_if_freed)
     made = choose(freeing, options, sequences)
-    if made.recomputed is None:
-        return []
-    after = Timeline(made.graph, runtime, runner.context.dims)
-    return [
-        runner.run((RELEASE,), replace(made, before=start.before, after=after, loose=start.loose))
-    ]
+    return [] if made.recomputed is None else [released(runner, made)]
+
+
+def released(runner: Runner, made: Plan) -> Plan:
+    """A plan for a runtime that frees, with releases, for the one of `runner`."""
+    start, context = runner.run(()), runner.context
+    after = Timeline(made.graph, context.runtime, context.dims)
+    return runner.run((RELEASE,), replace(made, before=start.before, after=after,
+                                          loose=start.loose))

@@ -41,12 +41,12 @@ def saved_seconds(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float
 
 
 def _again(plan: Plan) -> Iterator[Op]:
-    """Clones of forward ops, which are of the backward part, and what stands in for such."""
+    """Clones that compute again, and what stands in for such."""
     for op in plan.graph.walk():
         if op.origin is None:
             if is_choice(op) or op.kind == READ_ELEMENT:
                 yield op
-        elif op.backward and not plan.original.ops[op.origin].backward:
+        elif op.again:
             yield op
 
 

@@ -9,10 +9,10 @@ from typing import Callable, Iterator, List, Mapping, Optional
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
-from transpiler.planning.bases import bases, first_steps
-from transpiler.planning.budget import levels, within_budget
+from transpiler.planning.bases import bases, first_steps, reordered
+from transpiler.planning.budget import levels, over_budget, within_budget
 from transpiler.planning.finishing import finish, may_hold
-from transpiler.planning.freeing import computed_again
+from transpiler.planning.freeing import computed_again, released
 from transpiler.planning.fitting import Fitter, different
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
@@ -47,10 +47,10 @@ def plan(graph: Graph,
         return free()
     try:
         done = _within_budget(runner, tried, options, sequences)
-    except MemoryBudgetError:
+    except MemoryBudgetError as error:
         done = _for_budget(runner, free(), options, sequences)
         if done.sure_bytes > options.budget:
-            raise
+            done = _again_for_budget(runner, options, sequences, error)
     if not runner.grows_elsewhere(done):
         return done
     found = (each for each in _other_ways(runner, tried, free, options, sequences)
@@ -75,6 +75,26 @@ def _for_budget(runner: Runner, lowest: Plan, options: PlanOptions, sequences: S
     return lowest if lowest.frees_in_time else finish(runner, lowest, options, sequences)
 
 
+def _again_for_budget(runner: Runner, options: PlanOptions, sequences: Sequences,
+                      error: MemoryBudgetError) -> Plan:
+    """The cheapest plan for the budget that computes some of the main block again where the runtime frees nothing by itself; raises
+    `error`, or one that names a lower peak, if there is none."""
+    budget = options.budget
+    finished = partial(finish, runner, options=options, sequences=sequences)
+
+    def choose(freeing: Runner, options: PlanOptions, sequences: Sequences) -> Plan:
+        fitter = _fitter(freeing, sequences)
+        return fitter.within_peak(budget,
+                                  lambda each: finished(released(runner, each))) or fitter.lowest()
+
+    found = [finished(each) for each in computed_again(runner, options, sequences, choose)]
+    if not found or found[0].sure_bytes >= error.best_bytes:
+        raise error
+    if found[0].sure_bytes > budget:
+        raise over_budget(found[0], budget) from error
+    return found[0]
+
+
 def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
                    sequences: Sequences) -> Plan:
     best = _without_sums(runner, reduce(_lower, tried))
@@ -91,7 +111,10 @@ def choice_for_budgets(graph: Graph,
                        options: PlanOptions = PlanOptions(),
                        sequences: Sequences = OPTIMIZE) -> Fitter:
     """What every budget picks from in the main block, for whoever compares: it depends on no budget."""
-    runner = Runner(graph, runtime, dims, options)
+    return _fitter(Runner(graph, runtime, dims, options), sequences)
+
+
+def _fitter(runner: Runner, sequences: Sequences) -> Fitter:
     tried = tried_plans(runner, sequences)
     best = _without_sums(runner, reduce(_lower, tried))
     for candidate in levels(runner, best, sequences):
@@ -100,7 +123,8 @@ def choice_for_budgets(graph: Graph,
     return Fitter(bases(runner, [best, *tried], sequences, whole=True),
                   best,
                   runner.context,
-                  exact=True)
+                  exact=True,
+                  reorder=reordered(runner, best.original))
 
 
 def tried_plans(runner: Runner,
@@ -171,5 +195,11 @@ def _within_overhead(runner: Runner, best: Plan, options: PlanOptions,
     seconds = float('inf')
     if options.recompute == 'auto':
         seconds = options.max_overhead * runner.step_seconds + best.saved_seconds
-    fitter = Fitter(bases(runner, [best], sequences), best, runner.context, seconds)
+        if not best.original.trains:
+            return best  # nobody has asked for it
+    fitter = Fitter(bases(runner, [best], sequences),
+                    best,
+                    runner.context,
+                    seconds,
+                    reorder=reordered(runner, best.original))
     return fitter.within_overhead(seconds)

@@ -20,7 +20,8 @@ from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
 from transpiler.passes.releases.at_once import release_storages
 from transpiler.passes.reuse import reuse_inside, reuse_storages
 from transpiler.passes.row_sums import sum_by_rows
-from transpiler.passes.schedule import (schedule, space_updates_in_main, updates_early_in_main)
+from transpiler.passes.schedule import (CANDIDATES, InOrder, schedule, space_updates_in_main,
+                                        updates_early_in_main)
 from transpiler.passes.split_products import let_go_of_unread, split_products
 from transpiler.passes.sums import sum_early
 from transpiler.runtime import Can
@@ -42,6 +43,7 @@ def _needs(*needs: Can) -> FrozenSet[Can]:
 
 SCHEDULE = NamedPass('schedule', schedule, _needs(Can.PIN))
 UPDATES = NamedPass('updates early', updates_early_in_main, _needs(Can.PIN))
+ORDERS = tuple(NamedPass(name, InOrder(name), _needs(Can.PIN)) for name in CANDIDATES)
 SPACED = NamedPass('updates apart', space_updates_in_main, _needs(Can.PIN))
 IN_PLACE = NamedPass('in-place', coalesce_in_place, _needs(Can.RENAME))
 REUSE = NamedPass('reuse', reuse_storages, _needs(Can.RENAME))

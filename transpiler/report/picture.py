@@ -112,14 +112,8 @@ def makers(graph: Graph) -> Dict[int, int]:
 
 
 def computed_again(graph: Graph) -> Set[int]:
-    """Ids of the ops that are clones of forward ones. What has its origin in a gradient's op, or in any op of a program that trains
-    nothing, is a part of that op: of a sum, or of what makes two results."""
-    trains = any(op.backward and op.origin == op.id for op in graph.ops)
-    return {
-        op.id
-        for op in graph.walk()
-        if trains and op.origin not in (None, op.id) and not graph.ops[op.origin or 0].backward
-    }
+    """Ids of the ops that compute what others compute, too: not parts of a sum, or of what makes two results."""
+    return {op.id for op in graph.walk() if op.again}
 
 
 def doing_op(graph: Graph, op: int) -> Op:

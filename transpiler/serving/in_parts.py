@@ -12,7 +12,7 @@ nothing of what they make is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Sequence, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -20,23 +20,11 @@ from transpiler.backends.paddle2.importer import is_release
 from transpiler.backends.paddle2.making import make_op
 from transpiler.backends.paddle2.part_names import part_of, result_of
 from transpiler.backends.paddle2.run_once import run_block
+from transpiler.serving.chains import Chain
 from transpiler.serving.enclosure import CONDITION, written_by
 
 _PREFIX = 'transpiler.rows'
 _SCOPE = 'transpiler.part'
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Neighbouring ops of the main block, by what they write, in order; `sliced` are operands that they share out by rows.
-
-    `rows_of`: a fed variable that has as many rows.
-    """
-
-    ops: Tuple[Tuple[str, ...], ...]
-    parts: int
-    sliced: FrozenSet[str]
-    rows_of: str
 
 
 def run_in_parts(message: framework_pb2.ProgramDesc,

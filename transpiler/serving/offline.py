@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler import arguments
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2 import environment
 from transpiler.backends.paddle2.importer import ImportedProgram, declared, import_program, parse
@@ -18,10 +19,13 @@ from transpiler.ir import RELEASE, Graph, Op, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.schedule import schedule
 from transpiler.planning import Plan, PlanOptions
-from transpiler.report.builder import build_report
+from transpiler.planning.plans import Recomputed
+from transpiler.report.builder import build_report, resting_bytes
 from transpiler.report.data import human
 from transpiler.request import Request, check_names
 from transpiler.runtime import COLLECTING, RETAINING
+from transpiler.serving.again import computed_again
+from transpiler.serving.chains import Chain
 from transpiler.serving.enclosure import enclose, is_enclosed
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.given import check_fetched
@@ -30,9 +34,11 @@ from transpiler.serving.inputs import move_inputs
 from transpiler.serving.layouts import PARAMETERS
 from transpiler.serving.predictor import FusedProgram, fuse
 from transpiler.serving.probing import Probe
+from transpiler.serving.described import operators_of, row_view, signatures
+from transpiler.serving.row_view import RowView
 from transpiler.serving.splitting import split
 from transpiler.serving.trial import try_import
-from transpiler.serving.wanted import Optimized, Serving
+from transpiler.serving.wanted import Optimized, Serving, check_in_parts
 
 _KEPT_INPUTS = ('Inputs are kept, for runs that do not set them again. If every run does, '
                 '--release-inputs needs {} less.')
@@ -51,9 +57,9 @@ def optimize_saved(saved: SavedProgram,
     environment.check_paddle()
     runtime = _runtime(saved, request.runtime)
     if serving.in_parts:
-        _check_in_parts(runtime, request)
+        check_in_parts(runtime == 'predictor', request)
     if runtime == 'predictor':
-        return _for_predictor(saved, request, serving, options.progress)
+        return _for_predictor(saved, request, serving, options)
     return _for_executor(saved, request, options)
 
 
@@ -70,15 +76,6 @@ def _runtime(saved: SavedProgram, given: str) -> str:
     return given
 
 
-def _check_in_parts(runtime: str, request: Request) -> None:
-    if runtime != 'predictor':
-        raise InvalidArgumentError('--in-parts is for programs that a predictor loads; this one is '
-                                   'planned for the executor')
-    if request.batch_size is None:
-        raise InvalidArgumentError('--in-parts splits the batch, so it has to know how large that '
-                                   'mostly is: give --batch-size')
-
-
 def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -> Optimized:
     try_import(saved)
     target = Serialized(saved.serialized)
@@ -93,26 +90,30 @@ def _for_executor(saved: SavedProgram, request: Request, options: PlanOptions) -
 
 
 def _for_predictor(saved: SavedProgram, request: Request, serving: Serving,
-                   progress: Callable[[str], None]) -> Optimized:
+                   options: PlanOptions) -> Optimized:
     started = time.perf_counter()
     _check_names(saved, request)
     if is_enclosed(saved.message):
         return _unchanged(saved, request, started)
-    progress("running Paddle's inference passes")
+    options.progress("running Paddle's inference passes")
     fused = fuse(saved, serving.onednn)
-    progress('planning: freed after the last use, schedule')
+    options.progress('planning: freed after the last use, schedule')
     old = import_program(fused.message.SerializeToString())
     _label(old.graph, _makers(import_program(saved.serialized)))
     # Enclosing shifts the numbers of blocks, and thereby the names of trip counts.
     symbols = old.symbols() | import_program(enclose(fused.message).SerializeToString()).symbols()
     dims, assumed = request.sizes(old.graph, old.inputs, symbols)
     before = Timeline(old.graph, RETAINING, dims)
-    given, ordered = (_enclosed(m, old, dims) for m in (fused.message, parse(_ordered(old, dims))))
+    given, ordered = (_enclosed(m, old, dims) for m in (fused.message, _ordered(old, dims)))
     best = min((given, ordered), key=lambda e: e.after.peak_bytes)
-    moved = _enclosed(move_inputs(best.inner), old, dims)
-    saved_by_moving = best.after.peak_bytes - moved.after.peak_bytes
     savings = [('freed after the last use', before.peak_bytes - given.after.peak_bytes),
                ('schedule', given.after.peak_bytes - best.after.peak_bytes)]
+    kept, recomputed = best, None
+    if not serving.in_parts and options.recompute:
+        best, recomputed = _computed_again(kept, old, dims, request, options, serving)
+        savings.append(('recompute', kept.after.peak_bytes - best.after.peak_bytes))
+    moved = _enclosed(move_inputs(best.inner), old, dims)
+    saved_by_moving = best.after.peak_bytes - moved.after.peak_bytes
     note = ''
     if serving.release_inputs:
         best = moved
@@ -121,10 +122,13 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving,
         note = _KEPT_INPUTS.format(human(saved_by_moving))
     if serving.in_parts:
         whole = best
-        progress('planning: in parts, tried on this machine')
+        options.progress('planning: in parts, tried on this machine')
         best, note = _in_parts(whole, fused.parameters, saved, old, dims)
         savings.append(('run in parts', whole.after.peak_bytes - best.after.peak_bytes))
-    plan = Plan(old.graph, best.program.graph, before, best.after, savings=savings, served=True)
+    plan = replace(_served(best, old, before),
+                   savings=savings,
+                   recomputed=recomputed,
+                   step_seconds=options.cost.region_seconds(old.graph, 0, dims))
     report = build_report(plan, RETAINING, dims, assumed,
                           time.perf_counter() - started, note, _regions(old, best.program))
     # Paddle writes no file of no parameters, and does not load one.
@@ -132,16 +136,45 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving,
     return Optimized(best.serialized, plan, dims, report, replaced)
 
 
+def _served(enclosed: _Enclosed, old: ImportedProgram, before: Timeline) -> Plan:
+    return Plan(old.graph, enclosed.program.graph, before, enclosed.after, served=True)
+
+
+def _computed_again(best: _Enclosed, old: ImportedProgram, dims: Dict[str, int], request: Request,
+                    options: PlanOptions,
+                    serving: Serving) -> Tuple[_Enclosed, Optional[Recomputed]]:
+    """`best`, or, where a budget or `recompute` asks for less than it needs, a program that computes some again."""
+    before = Timeline(old.graph, RETAINING, dims)
+
+    def needed(enclosed: _Enclosed) -> Plan:
+        moved = _enclosed(move_inputs(enclosed.inner), old,
+                          dims) if serving.release_inputs else enclosed
+        return _served(moved, old, before)
+
+    budget = arguments.byte_count('budget', request.budget)
+    if budget is not None:
+        budget -= resting_bytes(old.graph, dims)
+    most = needed(best).sure_bytes
+    if options.recompute == 'auto' if budget is None else most <= budget:
+        return best, None
+    options.progress('planning: recompute')
+    made = computed_again(old.graph, dims, replace(options, budget=budget),
+                          lambda plan: needed(_enclosed(_written(old, plan.graph), old, dims)))
+    again = _enclosed(_written(old, made.graph), old, dims)
+    return (again, made.recomputed) if needed(again).sure_bytes < most else (best, None)
+
+
 def _in_parts(whole: _Enclosed, parameters: bytes, saved: SavedProgram, old: ImportedProgram,
               dims: Dict[str, int]) -> Tuple[_Enclosed, str]:
     """The same with chains of operators in parts, and what the report says of that."""
 
-    def measure(message: framework_pb2.ProgramDesc) -> Tuple[ImportedProgram, Timeline]:
-        enclosed = _enclosed(message, old, dims)
-        return enclosed.program, enclosed.after
+    def measure(chains: Sequence[Chain]) -> Tuple[RowView, Timeline]:
+        enclosed = _enclosed(run_in_parts(whole.inner, chains), old, dims)
+        return row_view(enclosed.program), enclosed.after
 
     probe = Probe(FusedProgram(whole.inner, parameters), whole.program, saved, dims)
-    found = split(whole.inner, measure, probe)
+    known = signatures(whole.inner, row_view(whole.program))
+    found = split(operators_of(whole.inner), known, measure, probe)
     return _enclosed(run_in_parts(whole.inner, found.chains), old, dims), str(found)
 
 
@@ -186,10 +219,14 @@ def _hand_over(graph: Graph) -> None:
             value.size = Size.of(0)
 
 
-def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> bytes:
-    """The same ops in an order that needs less, proved equal. No name is shared: predictors may load the result."""
-    graph = schedule(program.graph.copy(), PassContext(COLLECTING, dims))
-    return write_proved(SerializedPrograms(), program, graph).message.SerializeToString()
+def _ordered(program: ImportedProgram, dims: Dict[str, int]) -> framework_pb2.ProgramDesc:
+    """The same ops in an order that needs less."""
+    return _written(program, schedule(program.graph.copy(), PassContext(COLLECTING, dims)))
+
+
+def _written(program: ImportedProgram, graph: Graph) -> framework_pb2.ProgramDesc:
+    """What a pass made of the program, proved equal. No name is shared: predictors may load the result."""
+    return parse(write_proved(SerializedPrograms(), program, graph).message.SerializeToString())
 
 
 def _makers(program: ImportedProgram) -> Dict[str, Op]:

@@ -23,7 +23,8 @@ from transpiler.ir import ValueKind
 from transpiler.serving.apart import answer, answer_apart, digest
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import SavedProgram
-from transpiler.serving.in_parts import Chain, key_of, run_in_parts
+from transpiler.serving.chains import Chain
+from transpiler.serving.in_parts import key_of, run_in_parts
 from transpiler.serving.layouts import MODEL, PARAMETERS
 from transpiler.serving.predictor import FusedProgram
 from transpiler.serving.running import make_feed

@@ -8,44 +8,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Callable, Container, FrozenSet, List, Mapping, Optional, Tuple
-
-from paddle.base.proto import framework_pb2
+from typing import Any, Callable, Container, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from transpiler.ir import Size
 
 Shape = Optional[Tuple[Size, ...]]
-# Fields of an attribute by its type; lists are read as lists.
-_FIELDS = MappingProxyType({
-    framework_pb2.INT: 'i',
-    framework_pb2.FLOAT: 'f',
-    framework_pb2.STRING: 's',
-    framework_pb2.INTS: 'ints',
-    framework_pb2.BOOLEAN: 'b',
-    framework_pb2.LONG: 'l',
-    framework_pb2.LONGS: 'longs',
-})
+
+
+class Operator(Protocol):
+    """An operator as Paddle 2.6 says it: `kind`, slots and attributes have the names that they have there."""
+
+    @property
+    def kind(self) -> str:
+        ...
+
+    @property
+    def results(self) -> Sequence[Tuple[str, str]]:
+        """(slot, name of what is written) in order."""
+
+    def operands(self, *slots: str) -> List[str]:
+        """Names of what is read in these slots."""
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Its value, lists as lists; `default` where the operator does not carry it."""
 
 
 class _Op:
     """What a condition may ask of an operator."""
 
-    def __init__(self, desc: framework_pb2.OpDesc, shapes: Mapping[str, Shape], rows: Size) -> None:
-        self.desc = desc
+    def __init__(self, operator: Operator, shapes: Mapping[str, Shape], rows: Size) -> None:
+        self.attribute, self.operands = operator.attribute, operator.operands
         self._shapes = shapes
         self._rows = rows
-
-    def attribute(self, name: str, default: Any) -> Any:
-        """Its value; `default` where the operator does not carry it."""
-        for found in self.desc.attrs:
-            if found.name == name and found.type in _FIELDS:
-                value = getattr(found, _FIELDS[found.type])
-                return list(value) if found.type in (framework_pb2.INTS,
-                                                     framework_pb2.LONGS) else value
-        return default
-
-    def operands(self, *slots: str) -> List[str]:
-        return [n for s in self.desc.inputs if s.parameter in slots for n in s.arguments]
 
     def rank(self, name: str) -> int:
         return len(self._shapes.get(name) or ())
@@ -86,39 +80,38 @@ class _Rule:
     state: Tuple[str, ...] = ()
 
 
-def row_operands(desc: framework_pb2.OpDesc, shapes: Mapping[str, Shape], rows: Size,
+def row_operands(operator: Operator, shapes: Mapping[str, Shape], rows: Size,
                  persistable: Container[str], read: Container[str]) -> Optional[FrozenSet[str]]:
     """Names of the operands that have the rows; None if the rows of the results are not known to be independent.
 
     Args:
-        desc: the operator.
+        operator: which it is.
         shapes: by name.
         rows: what axis 0 of the operands and results has to be.
         persistable: names of parameters and state.
         read: names that some operator reads; a result that none reads may have any shape.
     """
-    rule = _RULES.get(desc.type)
-    op = _Op(desc, shapes, rows)
+    rule = _RULES.get(operator.kind)
+    op = _Op(operator, shapes, rows)
     if rule is None or not op.operands(*rule.rows[:1]):
         return None
     found = set(op.operands(*rule.rows))
     if not all(map(op.has_rows, found)) or not rule.holds(op):
         return None
     found.update(filter(op.has_rows, op.operands(*rule.either)))
-    results = [n for s in desc.outputs for n in s.arguments]
+    results = [name for _, name in operator.results]
     widest = max(map(op.rank, [*found, *filter(op.has_rows, results)]))
     for name in op.operands(*rule.broadcast):
         if _is_aligned(op, name, widest) and op.has_rows(name):
             found.add(name)
         elif not _is_shared(op, name, widest):
             return None
-    for slot in desc.outputs:
-        for name in slot.arguments:
-            is_state = name in persistable
-            if is_state != (slot.parameter in rule.state):
-                return None
-            if not is_state and name in read and not op.has_rows(name):
-                return None
+    for slot, name in operator.results:
+        is_state = name in persistable
+        if is_state != (slot in rule.state):
+            return None
+        if not is_state and name in read and not op.has_rows(name):
+            return None
     return frozenset(found)
 
 

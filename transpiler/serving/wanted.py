@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, Optional
 
-from transpiler.errors import MemoryBudgetError
+from transpiler.errors import InvalidArgumentError, MemoryBudgetError
 from transpiler.planning import Plan
 from transpiler.report import MemoryReport
 from transpiler.report.data import human
+from transpiler.request import Request
 from transpiler.serving.writing import Contents
 
 
@@ -33,6 +34,16 @@ class Optimized:
     dims: Dict[str, int]
     report: MemoryReport
     replaced: Dict[str, Contents] = field(default_factory=dict)
+
+
+def check_in_parts(served: bool, request: Request) -> None:
+    """Raises InvalidArgumentError unless a predictor is planned for, and the batch that is split is known."""
+    if not served:
+        raise InvalidArgumentError('--in-parts is for programs that a predictor loads; this one is '
+                                   'planned for the executor')
+    if request.batch_size is None:
+        raise InvalidArgumentError('--in-parts splits the batch, so it has to know how large that '
+                                   'mostly is: give --batch-size')
 
 
 def check_budget(report: MemoryReport, budget: Optional[int]) -> None:

@@ -7,7 +7,8 @@ what they stand for. Loops run to a fixed point, branches merge.
 
 Program order is enough: the executor orders any two ops that touch one name when one of them writes it
 (read-after-write, write-after-read, write-after-write), so each order that it may choose gives every read
-the definition that program order gives it.
+the definition that program order gives it. Copies that it makes in the layout of a kernel have names of their own, and are checked
+apart.
 
 Nothing here is shared with the passes but `ir`, and what `analysis` knows of counters, of arrays, and of what no op has written
 before it is read.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from transpiler.ir import Graph
-from transpiler.verify.checks import check_ops, check_protected, check_reads
+from transpiler.verify.checks import check_copies, check_ops, check_protected, check_reads
 from transpiler.verify.claims import claims_of_new, claims_of_old
 from transpiler.verify.execution import Run
 
@@ -34,6 +35,7 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
         origins: op of `old` for each op of `new`.
     """
     check_ops(old, new, origins)
+    check_copies(old, new, origins)
     before = Run(old, {op.id: op.id for op in old.ops}, claims_of_old(old))
     after = Run(new, origins, claims_of_new(old, new, origins, before.seen))
     check_reads(old, before.seen, after.seen)

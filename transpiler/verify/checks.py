@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Set
+from typing import Dict, Iterator, List, Mapping, Set, Tuple
 
 from transpiler.errors import VerificationError
 from transpiler.ir import MEMORY_KINDS, Graph, Op, leaves_out
@@ -57,6 +57,41 @@ def _in_front(graph: Graph, origins: Mapping[int, int]) -> Set[int]:
     ops = list(graph.region_ops(0))
     ends = [at for at, op in enumerate(ops) if op.facts.boundary]
     return {origins[op.id] for op in ops[:ends[0] if ends else 0] if op.id in origins}
+
+
+def check_copies(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """No op comes to work in place on what a kernel with a layout of its own reads before it: that kernel reads a copy, of which the
+    runtime knows another name, in the same memory."""
+    forbidden = set(_read_behind(old, {op.id: op.id for op in old.ops}))
+    if not forbidden:
+        return
+    for taker, reader in _read_behind(new, origins, ahead=True):
+        if (taker, reader) in forbidden:
+            raise VerificationError(
+                f'{old.ops[taker].kind} (op {taker}) might work in place on what '
+                f'{old.ops[reader].kind} (op {reader}) has not read yet')
+
+
+def _read_behind(graph: Graph,
+                 origins: Mapping[int, int],
+                 ahead: bool = False) -> Iterator[Tuple[int, int]]:
+    """Pairs of an op that may work in place on a storage and one behind it, or `ahead` of it, that reads a copy of that."""
+    takers: Dict[int, List[int]] = {}
+    readers: Dict[int, List[int]] = {}
+    for op in (op for op in graph.walk() if op.id in origins):
+        reads = {graph.values[v].storage for v in op.reads()} if op.facts.converts else set()
+        takes = {
+            graph.values[op.operands[i]].storage
+            for i, _ in op.facts.in_place
+            if op.operands[i] >= 0
+        }
+        if ahead:
+            yield from ((origins[op.id], r) for s in takes for r in readers.get(s, ()))
+        else:
+            yield from ((t, origins[op.id]) for s in reads for t in takers.get(s, ()))
+        for found, storages in ((takers, takes), (readers, reads)):
+            for storage in storages:
+                found.setdefault(storage, []).append(origins[op.id])
 
 
 def check_reads(old: Graph, before: Observations, after: Observations) -> None:

@@ -141,8 +141,9 @@ class Run:
         if op.facts.aliases:
             self._share(op, cells, (origin, 0))
             return
+        unchanged = op.left_as_it_is()
         for position, value in enumerate(op.results):
-            if value < 0:
+            if value < 0 or position in unchanged:
                 continue
             definition = ('scratch', op.id) if position in scratch.values() else (origin, position)
             definition = (*rows, frozenset({definition})) if rows else definition

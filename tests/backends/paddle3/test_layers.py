@@ -8,7 +8,6 @@ from typing import Any, Callable, Tuple
 import paddle
 import pytest
 from paddle.base import core
-from paddle.jit.dy2static import parameter_recorder
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 from demos.layers import __main__ as demo
@@ -18,7 +17,7 @@ from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, d
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
 from tests.backends.layers_anywhere import simple, untouched
 from transpiler import TranspilerError, layers, memory_optimize
-from transpiler.backends.failed_traces import forgotten_if_failed
+from transpiler.backends.failed_traces import forgotten_if_failed, parameter_recorder
 
 
 @pytest.mark.parametrize('full_graph', [True, False])

@@ -51,6 +51,8 @@ def original(tmp_path_factory: Any) -> Path:
     (folder / 'both.pdmodel').write_bytes(b'\x0a\x00')
     (folder / 'folder').mkdir()
     training(folder / 'train')
+    save(folder / 'loop', looped, [None, 4])
+    pair(folder / 'pair')
     return folder
 
 
@@ -64,6 +66,21 @@ def training(path: Path) -> None:
     with fresh_scope():
         static.Executor().run(case.startup)
         static.save(case.main, str(path))
+
+
+def looped(x: Any) -> Any:
+    zero = paddle.full([1], 0, 'int64')
+    return static.nn.while_loop(lambda i, _: i < 3, lambda i, y: [i + 1, y * 2], [zero, x])[1]
+
+
+def pair(path: Path) -> None:
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup), fresh_scope():
+        a, b = (static.data(name, [None, 4]) for name in 'ab')
+        y = static.nn.fc(a + b, 3)
+        executor = static.Executor(paddle.CPUPlace())
+        executor.run(startup)
+        static.save_inference_model(str(path), [a, b], [y], executor, program=main)
 
 
 def called(folder: Path, arguments: List[str]) -> Any:
@@ -224,7 +241,10 @@ REFUSED = {
     'a trace over the program': ([*OPTIMIZE, '--trace', 'out.pdiparams'], 'out.pdiparams'),
     'a name that is not fetched': (['report', 'wide', '--fetch', 'x'], 'fetches fetch_name_0'),
     'a name to skip that is none': (['report', 'wide', '--skip', 'nowhere'], "'nowhere'"),
-    'in parts': ([*OPTIMIZE, '--in-parts', '--batch-size', '4'], '--in-parts'),
+    'in parts of no batch': ([*OPTIMIZE, '--in-parts'], 'give --batch-size'),
+    'in parts, for the executor': (['report', 'train', '--fetch', 'x', '--in-parts'], 'planned for the executor'),
+    'in parts of several batches': (['optimize', 'pair', '-o', 'out', '--in-parts', '--batch-size', '4'], 'several of open rows: a, b'),
+    'in parts of a loop': (['optimize', 'loop', '-o', 'out', '--in-parts', '--batch-size', '4'], 'loops or branches'),
     'inputs given back': ([*OPTIMIZE, '--release-inputs'], '--release-inputs'),
     'without oneDNN': ([*OPTIMIZE, '--no-onednn'], 'disable_mkldnn'),
     'the executor': ([*OPTIMIZE, '--runtime', 'executor'], '--runtime predictor'),

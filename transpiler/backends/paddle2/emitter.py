@@ -17,7 +17,7 @@ from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER
                                                   is_release)
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
-from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin
+from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin, uncopied
 from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
 from transpiler.backends.paddle2.segments import cut
@@ -76,8 +76,8 @@ def emit(
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
         for position in _forgets(emitted.message.blocks[block]):
             bind_to_reader(emitted.message.blocks[block], position)
-    for block in emitted.message.blocks if done else ():
-        keep_fused_in_order(block)
+    for block, origins in zip(emitted.message.blocks, emitted.origins) if done else ():
+        keep_fused_in_order(block, origins)
     if done:  # a declaration survives clone and save
         variable = emitted.message.blocks[0].vars.add(name=done)
         variable.type.type = framework_pb2.VarType.RAW
@@ -297,10 +297,7 @@ class _Emitter:
         attribute.bools.extend([with_shape] * len(operands))
 
     def _emit_uncopied(self, op: Op, desc: framework_pb2.OpDesc) -> None:
-        desc.type = 'depend'
-        for slots, slot in ((desc.inputs, 'X'), (desc.outputs, 'Out')):
-            slots.add(parameter=slot, arguments=[self._names[op.operands[0]]])
-        desc.inputs.add(parameter='Dep', arguments=[self._names[op.operands[0]]])
+        uncopied(desc, self._names[op.operands[0]])
 
     def _emit_reload(self, op: Op, desc: framework_pb2.OpDesc) -> None:
         desc.type = 'read_from_array'

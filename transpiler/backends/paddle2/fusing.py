@@ -5,42 +5,63 @@ that a pass has made has no place in the program, so it comes right before the f
 then a name that it reads may have been released, or hold another value, and no one would say so.
 
 So where a plan writes such a name again and a `share_buffer` does so, that reads what the second of the two seems to write, too,
-and waits for it; most kernels would look for what they read. Elsewhere Paddle is made to refuse the flag, as it does where
-the first has a result that the second does not read.
+and waits for it; most kernels would look for what they read. Elsewhere an op without effect between the two names what one
+hands to the other as what it reads and writes: then the second reads what another op wrote, and the two stay two.
 """
 
 from __future__ import annotations
 
-from typing import Mapping, Optional, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.pinning import forbid, fused_pairs, names_in, order
+from transpiler.backends.paddle2.pinning import FUSED_GRADIENTS, fused_pairs, names_in, order, uncopied
 
 # An op of ours, which has one, but makes nothing of what it reads in a slot that it does not know.
 _READS_ANYTHING = frozenset({'share_buffer'})
+_ROLE = 'op_role'
 
 
-def keep_fused_in_order(block: framework_pb2.BlockDesc) -> None:
-    """Adds to the ops of `block` what keeps the order that names ask for, whatever Paddle makes one op of."""
+def keep_fused_in_order(block: framework_pb2.BlockDesc, origins: List[Optional[int]]) -> None:
+    """Adds to `block` what keeps the order that names ask for, whatever Paddle makes one op of.
+
+    Args:
+        origins: what each of its ops stands for; gets None for each one that is added.
+    """
     ops = block.ops
     pairs = fused_pairs(ops)
     moved = {position for first, second, _ in pairs for position in (first, second)}
     last = {name: i for i, op in enumerate(ops) for name in names_in(op.outputs)} if pairs else {}
+    apart: Dict[int, str] = {}
+    late: Set[Tuple[int, int]] = set()  # of one second there may be two pairs
     for first, second, handed in pairs:
         early = _too_early(ops, first, second, moved, last)
-        if _disturbed(ops, first, second, handed) or _overwrites(ops, first, second):
-            forbid(block, ops[first], f'{first}-{second}')
-        elif early is not None and ops[early].type in _READS_ANYTHING:
-            order(block, ops[second], ops[early], f'{second}-{early}')
-        elif early is not None:
-            forbid(block, ops[first], f'{first}-{second}')
+        alone = not (_disturbed(ops, first, second, handed) or _overwrites(ops, first, second))
+        if alone and early is not None and ops[early].type in _READS_ANYTHING:
+            late.add((second, early))
+        elif early is not None or not alone:
+            apart[first] = handed
+    for second, early in sorted(late):
+        order(block, ops[second], ops[early], f'{second}-{early}')
+    for first in sorted(apart, reverse=True):
+        ops.insert(first + 1, _between(ops[first], apart[first]))
+        origins.insert(first + 1, None)
+
+
+def _between(first: framework_pb2.OpDesc, handed: str) -> framework_pb2.OpDesc:
+    """An op without effect, of the role of `first`, that reads `handed` and seems to write it."""
+    op = framework_pb2.OpDesc()
+    uncopied(op, handed)
+    op.attrs.extend(a for a in first.attrs if a.name == _ROLE)
+    return op
 
 
 def _disturbed(ops: Sequence[framework_pb2.OpDesc], first: int, second: int, handed: str) -> bool:
-    """Whether an op between the two would be in the way of the first if that came with the second."""
+    """Whether an op between the two would be in the way of the first if that came with the second. Of an addition and an
+    activation none is made if anybody else reads what is handed on; of their gradients one is."""
     reads = names_in(ops[first].inputs)
-    return any(handed in names_in(op.inputs) or reads & names_in(op.outputs)
+    shared = (ops[first].type, ops[second].type) in FUSED_GRADIENTS
+    return any(shared and handed in names_in(op.inputs) or reads & names_in(op.outputs)
                for op in ops[first + 1:second])
 
 

@@ -24,10 +24,11 @@ _DROPPED = '__control_var@'
 _ACTIVATIONS = ('relu', 'scale', 'tanh')
 # What BuildStrategy.fuse_elewise_add_act_ops makes one op of. It fails if the first has a result that is not the second's
 # operand.
+FUSED_GRADIENTS = frozenset({('relu_grad', 'elementwise_add_grad')})
 _FUSED = frozenset({
     *(('elementwise_add', kind) for kind in _ACTIVATIONS),
     *((kind, 'elementwise_add') for kind in _ACTIVATIONS),
-    ('relu_grad', 'elementwise_add_grad'),
+    *FUSED_GRADIENTS,
 })
 
 
@@ -123,11 +124,12 @@ def order(block: framework_pb2.BlockDesc, first: framework_pb2.OpDesc, then: fra
     _declare(block, name)
 
 
-def forbid(block: framework_pb2.BlockDesc, op: framework_pb2.OpDesc, name: str) -> None:
-    """Lets `op` write a new variable that nobody reads, with which Paddle makes no op of it and another, but fails."""
-    name = f'{_NAME.format(block.idx)}@{name}@not_to_be_fused'
-    _order_slot(op.outputs).arguments.append(name)
-    _declare(block, name)
+def uncopied(op: framework_pb2.OpDesc, name: str) -> None:
+    """Makes `op` one without a kernel, that does nothing, reads the variable `name` and seems to write it."""
+    op.type = 'depend'
+    op.inputs.add(parameter='X', arguments=[name])
+    op.inputs.add(parameter='Dep', arguments=[name])
+    op.outputs.add(parameter='Out', arguments=[name])
 
 
 def _is_order_slot(slot: framework_pb2.OpDesc.Var) -> bool:

@@ -53,6 +53,7 @@ _STATE = {'batch_norm': (('Mean', 'MeanOut'), ('Variance', 'VarianceOut'))}
 # matter.
 _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
+_TRAINS_IN_TESTS = 'trainable_statistics'  # as if `is_test` were not set
 
 # Attributes that say who made an op, and what for; and types of those that point into its program.
 _OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
@@ -91,8 +92,8 @@ class OpRegistry:
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.inputs]),
                                  tuple([(s.parameter, len(s.arguments)) for s in desc.outputs]))
         if desc.type in _BY_ATTRIBUTES:
-            signature += (_updates(desc), _adds(desc), _fills(desc), _folds(desc), _replay(desc),
-                          _is_elementwise(desc), rows_of(desc))
+            signature += (_updates(desc), _unchanged(desc), _adds(desc), _fills(desc), _folds(desc),
+                          _replay(desc), _is_elementwise(desc), rows_of(desc))
         if desc.type in _separate_slots():
             signature += (_separate(desc),)
         if signature in self._with_attributes:
@@ -141,6 +142,7 @@ class OpRegistry:
             elsewhere=_late_positions(desc, always=True),
             separate=_separate(desc),
             updates=_updates(desc),
+            unchanged=_unchanged(desc),
             adds=_adds(desc),
             fills=_fills(desc),
             left_fold=_folds(desc),
@@ -180,7 +182,18 @@ def _draws_random_numbers(kind: str, attributes: FrozenSet[str]) -> bool:
 
 
 def _updates(desc: framework_pb2.OpDesc) -> _Pairs:
-    if desc.type not in _STATE or any(a.b for a in desc.attrs if a.name in _STATE_IS_USED):
+    used = any(a.b for a in desc.attrs if a.name in _STATE_IS_USED)
+    return () if used else _state_positions(desc)
+
+
+def _unchanged(desc: framework_pb2.OpDesc) -> _Pairs:
+    said = {a.name for a in desc.attrs if a.b}
+    left = 'use_global_stats' in said or 'is_test' in said and _TRAINS_IN_TESTS not in said
+    return _state_positions(desc) if left else ()
+
+
+def _state_positions(desc: framework_pb2.OpDesc) -> _Pairs:
+    if desc.type not in _STATE:
         return ()
     first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
     return tuple((first_in[i], first_out[o])

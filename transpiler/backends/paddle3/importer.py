@@ -158,6 +158,8 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
+        self._places: Set[int] = set(
+        )  # what a loop that is not trained is given to write over, and for nobody else
         self._open = symbolic.infer(program)
 
     def run(self) -> ImportedProgram:
@@ -237,8 +239,10 @@ class _Importer:
             region.trips = Size.dim(f'T{region.id}')
         else:
             region.trips = self._graph.regions[region.forward].trips
-        for arg, outer in zip(body.args(), made.results):
+        for at, (arg, outer) in enumerate(zip(body.args(), made.results)):
             inner = self._new(arg, shape=self._graph.values[outer].shape, region=region.id)
+            if at + 1 in alone and _is_place(body, arg, at + 1):
+                self._places.add(inner)
             self._backward[inner] = region.kind is RegionKind.LOOP_GRADIENT
             region.arguments += ((outer, inner),)
         self._linked.update(v for pair in region.arguments for v in pair)
@@ -414,7 +418,8 @@ class _Importer:
     def _check_alone(self, values: Sequence[int]) -> None:
         """What is written over, but for parameters and states, has a memory that nothing else is known to have."""
         for value in map(self._graph.values.__getitem__, (i for i in values if i >= 0)):
-            if value.id in self._linked or not (value.persistable or value.region == self._home.id):
+            linked = value.id in self._linked and value.id not in self._places
+            if linked or not (value.persistable or value.region == self._home.id):
                 raise Unmodelled(
                     'an op that writes over what comes from outside of its loop or branch, or goes there'
                 )
@@ -453,6 +458,16 @@ class _Importer:
 def _is_for(op: Any, value: Any) -> bool:
     """Whether nobody but `op`, and nothing inside of it, names `value`: the runtime lets go of it once the first trip has it."""
     return all(user.id() == op.id() for user in value.all_used_ops())
+
+
+def _is_place(body: Any, arg: Any, slot: int) -> bool:
+    """Whether the body of a loop that keeps nothing for a gradient only writes over `arg`, once, and hands that on in its place."""
+    users = arg.all_used_ops()
+    over = in_place_results(users[0]) if len(users) == 1 and not has(body, PUSH) else {}
+    handed = body.ops[-1].operand_source(slot)
+    return any(
+        users[0].operand_source(operand).is_same(arg) and users[0].result(result).is_same(handed)
+        for result, operand in over.items())
 
 
 def _make_as(value: Value, dtype: str) -> None:

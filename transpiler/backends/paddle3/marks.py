@@ -1,17 +1,21 @@
 """What a program says that was rewritten: on the name of the layer that made an op, which copies of the program have, too, and files.
 
-Of the attributes that Paddle does not know files have none.
+Of the attributes that Paddle does not know files have none. What cuts rows out, or makes room for rows, says which share of the batch
+they are.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import re
+from fractions import Fraction
+from typing import Any, Mapping, Optional
 
 from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.naming import DECLARATIONS
 
 _LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
+_ROWS = re.compile(r'transpiler\.rows\.of\.(\d+)/')
 
 
 def mark(program: Any) -> None:
@@ -53,9 +57,20 @@ def without_mark(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def mark_rows(op: Any, parts: int) -> None:
+    """Says that the first result of `op` has the rows of one of so many parts of the batch."""
+    op.set_str_attr(_LAYER, f'transpiler.rows.of.{parts}/')
+
+
+def rows_of(op: Any) -> Optional[Fraction]:
+    """Which share of the batch the rows of its result are; None if it does not say."""
+    found = _ROWS.fullmatch(_layer(op))
+    return Fraction(1, int(found.group(1))) if found else None
+
+
 def scope_of(op: Any) -> str:
     """The layers that made `op`, as a scope of names: 'encoder/layer_1'."""
-    name = _layer(op)
+    name = _layer(op) if rows_of(op) is None else ''
     return (name[:-len(_MARK)] if name.endswith(_MARK) else name).strip('/')
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Optional, Sequence
 
 from transpiler.backends.operators import kept_rows
+from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import UNMADE
 from transpiler.backends.paddle3.tensors import Shape
@@ -48,11 +49,14 @@ def result_shape(op: Any,
     open_at = [i for i, d in enumerate(dims) if d < 0]
     if not open_at:
         return tuple(map(Size.of, dims))
+    share = rows_of(op)
+    if share is not None and open_at == [0]:
+        return (Size.dim(BATCH) * share, *map(Size.of, dims[1:]))
     like = inferred or _of_what_it_is_for(op, slot, dims, operands)
     if like is not None:
         return like
     shapes = [s for s in operands if s is not None]
-    if len(open_at) > 1 or not shapes or len(shapes) < len(operands):
+    if op.num_regions() or len(open_at) > 1 or not shapes or len(shapes) < len(operands):
         return None
     dim = _open_dim(op, dims, open_at[0], shapes)
     return None if dim is None else tuple(dim if d < 0 else Size.of(d) for d in dims)

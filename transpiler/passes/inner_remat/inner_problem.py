@@ -183,11 +183,11 @@ class _Stepwise:
 
 
 def _may_be_cloned(graph: Graph, op: Op, writes: Dict[int, int], cheap: bool) -> bool:
-    """What an op updates has no stand-in here, and of what it makes all sizes must be known."""
+    """What an op updates, or names as a result, has no stand-in here, and of what it makes all sizes must be known."""
     if op.facts.replay is not None and not can_be_replayed(graph, op):
         return False
     sized = all(graph.values[v].size is not None for v in op.writes())
-    return (sized and not op.facts.updates and
+    return (sized and not op.facts.updates and not op.left_as_it_is() and
             may_be_cloned(graph, op, lambda value: writes[value], cheap))
 
 

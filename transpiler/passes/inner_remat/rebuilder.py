@@ -55,8 +55,8 @@ class Rebuilder:
             yield from add_replay(self._graph, self._cloner, op, self._in_gradient(operand),
                                   self._clone_of[value])
             return
-        yield self._cloner.op(op, [self._in_gradient(v) for v in op.operands],
-                              [self._clone_of.get(v, -1) for v in op.results])
+        yield self._cloner.again(op, [self._in_gradient(v) for v in op.operands],
+                                 [self._clone_of.get(v, -1) for v in op.results])
 
     def _in_gradient(self, value: int) -> int:
         if value < 0:

@@ -1,9 +1,9 @@
 """A lower bound on the time that any plan needs to stay under a peak.
 
-At any op of the backward part every value that is read later is either in memory or will be computed again. So a choice of
-values to keep there that fits into the peak, with all that must be computed for the others, costs no more than the plan: the
+At any op behind the boundary every value that is there before and read later is either in memory or will be computed again. So a
+choice of values to keep there that fits into the peak, with all that must be computed for the others, costs no more than the plan: the
 weighted version of that choice is a minimum cut (as in `recompute.py`), and weak Lagrangian duality gives, for every price
-of a byte, a bound. The best one is taken of where the backward part begins and of the ops that leave the least room.
+of a byte, a bound. The best one is taken of where the backward part begins, if there is one, and of the ops that leave the least room.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class _Place:
-    """`needed` are the cells that are read later and may be dropped; of these `there` take no room of their own, as `taken` bytes are
-    there in any case, theirs included."""
+    """`needed` are the cells that are read later and may be dropped. `there` take no room of their own, as `taken` bytes are there in
+    any case, theirs included: what is read later may be made from them, too."""
 
     needed: Set[int]
     there: FrozenSet[int]
@@ -38,9 +38,11 @@ class _Place:
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
     """Seconds that every plan with at most `peak` bytes computes again, at least; 0 where it is not worth finding out."""
-    if not 0 < problem.boundary <= _MOST_OPS:
+    if not 0 < (problem.boundary or len(problem)) <= _MOST_OPS:
         return 0.0
-    places = [_at_boundary(problem), *map(partial(_behind, problem), *_tightest(problem))]
+    places = list(map(partial(_behind, problem), *_tightest(problem)))
+    if problem.boundary:
+        places.append(_at_boundary(problem))
     return max(_least_at(problem, place, peak) for place in places)
 
 
@@ -74,7 +76,7 @@ def _at_boundary(problem: RematProblem) -> _Place:
 
 
 def _tightest(problem: RematProblem) -> Tuple[List[int], List[float]]:
-    """The op that needs most of the backward part, of each half of it, and so on; and what each needs at least."""
+    """The op behind the boundary that needs most, of each half of these, and so on; and what each needs at least."""
     levels = least_levels(problem)
     found: Set[int] = set()
     for parts in range(1, _PARTS + 1):
@@ -85,13 +87,13 @@ def _tightest(problem: RematProblem) -> Tuple[List[int], List[float]]:
 
 
 def _behind(problem: RematProblem, at: int, level: float) -> _Place:
-    """What ops behind `at` read, while that op runs, which needs `level` bytes."""
+    """What has been made and ops behind `at` read, while that op runs, which needs `level` bytes."""
     touched = frozenset(problem.memory.touches[at])
     needed = {
         cell for cell, users in enumerate(problem.memory.users)
-        if users and users[-1] > at and problem.producer[cell] >= 0
+        if users and users[0] <= at < users[-1] and problem.producer[cell] >= 0
     }
-    return _Place(needed, touched & needed, int(level))
+    return _Place(needed, touched, int(level))
 
 
 class _Network:

@@ -1,7 +1,7 @@
 """The cheapest plan under a limit, proved: for small programs, by constraint programming.
 
-The formulation is Checkmate's (Jain et al., MLSys 2020) with the stages that can matter only: before each op of the backward
-part every op that may be cloned can run once more, in program order. `live[step, cell]` says which cells are in memory at
+The formulation is Checkmate's (Jain et al., MLSys 2020) with the stages that can matter only: before each op behind the boundary
+every op ahead of it that may be cloned can run once more, in program order. `live[step, cell]` says which cells are in memory at
 each of these steps. Solved by OR-Tools CP-SAT.
 """
 
@@ -22,7 +22,7 @@ _MOST_VARIABLES = 4_000
 _DETERMINISTIC_TIME = 0.5
 _NANOSECONDS = 1e9
 
-_Key = Tuple[int, int]  # (position of the backward op, clone or backward op itself)
+_Key = Tuple[int, int]  # (position of the op, clone or op itself)
 
 
 @dataclass
@@ -69,33 +69,46 @@ def _build(problem: RematProblem, limit: int) -> _Model:
     model = cp_model.CpModel()
     clones, cells = _clonable(problem), _free_cells(problem)
     stages = range(problem.boundary, len(problem))
-    runs = {(at, op): model.NewBoolVar('') for at in stages for op in clones}
+    runs = {(at, op): model.NewBoolVar('') for at in stages for op in clones if op < at}
     live = {
-        (at, step, c): model.NewBoolVar('') for at in stages for step in (*clones, -1) for c in cells
+        (at, step, c): model.NewBoolVar('')
+        for at in stages for step in _steps(clones, at) for c in cells
     }
-    kept = {c: model.NewBoolVar('') for c in cells}
     built = _Model(model, runs, live)
     fixed = list(fixed_bytes(problem, cells))
-    _forward(problem, model, kept, fixed, limit)
     waiting = bytes_before(problem, cells)
-    before = {c: kept[c] for c in cells}
-    for at in stages:
-        steps = (*clones, -1)
-        for step, following in zip(steps, (*steps[1:], None)):
-            _step(problem, built, (at, step), before)
-            size = sum(problem.memory.sizes[c] * live[at, step, c] for c in cells)
-            if step < 0:
-                model.Add(size + int(fixed[at]) <= limit)
-            else:
-                after = {c: live[at, following, c] for c in cells}
-                size += problem.scratch[step] * runs[at, step]
-                for source, taken in _in_place(problem, built, (at, step), before, after):
-                    size -= problem.memory.sizes[source] * taken
-                model.Add(size + int(waiting[at]) <= limit)
-            before = {c: live[at, step, c] for c in cells}
+    keys = [(at, step) for at in stages for step in _steps(clones, at)]
+    states = [_live_at(built, key, cells) for key in keys]
+    before = _there(problem.memory.from_start, cells)
+    if problem.boundary:
+        before = {c: model.NewBoolVar('') for c in cells}
+        _forward(problem, model, before, fixed, limit)
+    for key, state, after in zip(keys, states, [*states[1:], _there(problem.memory.to_end, cells)]):
+        _step(problem, built, key, before)
+        at, step = key
+        size = sum(problem.memory.sizes[c] * state[c] for c in cells)
+        for source, taken in _in_place(problem, built, key, before, after):
+            size -= problem.memory.sizes[source] * taken
+        if step >= 0:
+            size += problem.scratch[step] * runs[key]
+        model.Add(size + int((fixed if step < 0 else waiting)[at]) <= limit)
+        before = state
     model.Minimize(
         sum(int(problem.seconds[op] * _NANOSECONDS) * run for (_, op), run in runs.items()))
     return built
+
+
+def _steps(clones: List[int], at: int) -> Tuple[int, ...]:
+    """What can run at a stage: clones of earlier ops, and then the op itself."""
+    return (*(op for op in clones if op < at), -1)
+
+
+def _live_at(model: _Model, key: _Key, cells: List[int]) -> Dict[int, Any]:
+    return {c: model.live[key[0], key[1], c] for c in cells}
+
+
+def _there(cells_there: List[bool], cells: List[int]) -> Dict[int, Any]:
+    return {c: int(cells_there[c]) for c in cells}
 
 
 def _step(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any]) -> None:
@@ -104,8 +117,8 @@ def _step(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any
     runs = model.runs.get(key)
     for cell, was_live in before.items():
         now = model.live[at, step, cell]
-        makes = step >= 0 and problem.producer[cell] == step
-        model.solver.Add(now <= was_live + (runs if makes else 0))
+        makes = problem.producer[cell] == step if step >= 0 else _is_born(problem, cell, at)
+        model.solver.Add(now <= was_live + ((runs if step >= 0 else 1) if makes else 0))
         if step < 0 and cell in problem.memory.touches[at]:
             model.solver.Add(now == 1)
         if step >= 0 and (makes or cell in problem.operands[step]):
@@ -115,27 +128,36 @@ def _step(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any
         model.solver.Add(runs == 0)
 
 
+def _is_born(problem: RematProblem, cell: int, at: int) -> bool:
+    """Whether the op at `at` of the program makes `cell`."""
+    return problem.memory.users[cell][:1] == [at] and not problem.memory.from_start[cell]
+
+
 def _in_place(problem: RematProblem, model: _Model, key: _Key, before: Dict[int, Any],
               after: Dict[int, Any]) -> List[Tuple[int, Any]]:
-    """(cell, whether the clone makes its result in the memory of it): the cell goes, and the result was not there."""
+    """(cell, whether the step makes its result in the memory of it): the cell goes, and the result was not there."""
     at, step = key
     found, used = [], set()  # type: List[Tuple[int, Any]], Set[int]
-    for source, target in problem.memory.pairs[step]:
-        makes = problem.producer[target] == step
-        if makes and source in before and target in before and not {source, target} & used:
+    for source, target in problem.memory.pairs[at if step < 0 else step]:
+        if step < 0:
+            makes = _is_born(problem, target, at)
+        else:
+            makes = problem.producer[target] == step and target in before
+        if makes and source in before and not {source, target} & used:
             used |= {source, target}
             taken = model.solver.NewBoolVar('')
-            model.solver.AddImplication(taken, model.runs[at, step])
-            model.solver.AddImplication(taken, after[source].Not())
-            model.solver.AddImplication(taken, before[target].Not())
-            model.solver.AddImplication(taken, model.live[at, step, target])
+            model.solver.Add(taken + after[source] <= 1)
+            if step >= 0:
+                model.solver.AddImplication(taken, model.runs[key])
+                model.solver.Add(taken + before[target] <= 1)
+                model.solver.AddImplication(taken, model.live[at, step, target])
             found.append((source, taken))
     return found
 
 
 def _forward(problem: RematProblem, model: cp_model.CpModel, kept: Dict[int, Any], fixed: List[int],
              limit: int) -> None:
-    """Until its last use in the forward part a cell is there; from then on only if it is kept."""
+    """Until its last use in the forward part, if there is one, a cell is there; from then on only if it is kept."""
     last = {c: max(u for u in problem.memory.users[c] if u < problem.boundary) for c in kept}
     first = {c: problem.memory.users[c][0] for c in kept}
     for at in range(problem.boundary):
@@ -151,8 +173,8 @@ def _plan(problem: RematProblem, model: _Model, solver: cp_model.CpSolver) -> Re
     current = list(plan.cell_of)
     clones = _clonable(problem)
     for at in range(len(problem)):
-        for op in clones if at >= problem.boundary else ():
-            if solver.Value(model.runs[at, op]):
+        for op in clones:
+            if (at, op) in model.runs and solver.Value(model.runs[at, op]):
                 reads = tuple(current[c] for c in problem.operands[op])
                 for cell in problem.results[op]:
                     current[cell] = len(plan.cell_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Dict, List, Set, Tuple
 
@@ -11,7 +12,7 @@ from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, Replay, ValueKind
-from transpiler.passes.cloning import may_be_cloned
+from transpiler.passes.cloning import made_again, may_be_cloned
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.order_problem import OrderProblem, given_order
 from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed, scratch_bytes
@@ -26,7 +27,8 @@ class RematProblem:
     `ops` are op ids, `cells` the storages. `operands[op]` are the cells whose data an op that may be cloned reads, and
     `results[op]` those that its clone makes again; both are empty for the others. `producer[cell]` is the op whose clone
     makes it again, -1 if none may. A clone gives the same bytes before position `deadline[op]` only: there something
-    that it reads is overwritten. Nothing is cloned before `boundary`, where the backward part begins.
+    that it reads is overwritten. Nothing is cloned before `boundary`, where the backward part begins, and nothing of that part; of
+    a program that has none all ops may be cloned, anywhere behind themselves: its boundary is 0.
     """
 
     memory: OrderProblem
@@ -52,9 +54,9 @@ def remat_problem(graph: Graph, context: PassContext, timeline: Timeline) -> Rem
 
 
 def backward_start(graph: Graph) -> int:
-    """Position in the main region of the first op of the backward part; the number of ops if there is none."""
+    """Position in the main region of the first op of the backward part; 0 if there is none."""
     flags = (op.backward for op in graph.region_ops(_MAIN))
-    return next((at for at, flag in enumerate(flags) if flag), len(graph.regions[_MAIN].ops))
+    return next((at for at, flag in enumerate(flags) if flag), 0)
 
 
 def _nested_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
@@ -84,6 +86,9 @@ class _Builder:
         self._number = {s: i for i, s in enumerate(self._cells)}
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
+        # storage -> ops that read it in a layout of their own
+        self._copied = Counter(s for op in self._ops if op.facts.converts
+                               for s in {graph.values[v].storage for v in op.reads()})
         accesses = Accesses(graph)
         for at, op in enumerate(self._ops):
             for storage in accesses.of(op)[1]:
@@ -99,7 +104,7 @@ class _Builder:
         problem = RematProblem(memory, [op.id for op in self._ops], self._cells,
                                [()] * len(self._ops), [()] * len(self._ops), own,
                                [-1] * len(self._cells), [0] * len(self._ops), spent, boundary)
-        for at, op in enumerate(self._ops[:boundary]):
+        for at, op in enumerate(self._ops[:boundary] if self._graph.trains else self._ops):
             if self._may_be_cloned(op):
                 self._add(problem, at, op)
         return problem
@@ -114,7 +119,7 @@ class _Builder:
         problem.deadline[at] = min((self._next_write(v, at) for v in read if v >= 0),
                                    default=len(self._ops))
         problem.operands[at] = tuple(dict.fromkeys(c for c in map(self._cell, read) if c >= 0))
-        made = [v for j, v in enumerate(op.results) if v >= 0 and j not in state.values()]
+        made = made_again(op)
         cells = [c for c in map(self._cell, made) if c >= 0]
         again = [c for v, c in zip(made, map(self._cell, made)) if c >= 0 and v not in self._pinned]
         problem.results[at] = tuple(again)
@@ -159,8 +164,18 @@ class _Builder:
         cheap = self._context.recompute == 'cheap'
         if not may_be_cloned(self._graph, op, lambda value: len(self._writes[value]), cheap):
             return False
+        if op.facts.converts and self._races(op):
+            return False
         if op.facts.replay is not None:
             return can_be_replayed(self._graph, op)
         state = dict(op.facts.updates)
         reads = [v for i, v in enumerate(op.operands) if v >= 0 and i not in state]
         return all(self._graph.values[v].kind is ValueKind.DENSE for v in reads)
+
+    def _races(self, op: Op) -> bool:
+        """Whether nothing would order a clone of `op`, whose kernel has a layout of its own, and others: what such a kernel reads is a copy
+        that has another name in the same memory. So it may be where a parameter is updated, or where the clone works in place."""
+        values = self._graph.values
+        taken = {values[op.operands[i]].storage for i, _ in op.facts.in_place}
+        return any(self._copied[s] > 1 for s in taken) or any(
+            values[v].persistable and values[v].storage in self._writes for v in op.reads())

@@ -65,11 +65,12 @@ class _Rewriter:
             for i, v in enumerate(op.operands)
         ]
         carried = {j: operands[i] for i, j in op.facts.updates}
+        carried.update((j, op.results[j]) for j in op.left_as_it_is())
         results = [
             carried[j] if j in carried else self._result(v, written)
             for j, v in enumerate(op.results)
         ]
-        return self._cloner.op(op, operands, results)
+        return self._cloner.again(op, operands, results)
 
     def _result(self, value: int, written: Dict[int, int]) -> int:
         if value < 0:

@@ -53,6 +53,8 @@ def stages(problem: RematProblem, most: int) -> List[Stage]:
 
 def is_chain(problem: RematProblem) -> bool:
     """Whether no op of the forward part is made again from more than one value that earlier ones made; small ones don't count."""
+    if not problem.boundary:
+        return False
     free = droppable(problem)
     largest = max((size for size, is_free in zip(problem.memory.sizes, free) if is_free), default=0)
     change = [0] * (problem.boundary + 1)

@@ -53,12 +53,13 @@ def compare(source: str, target: str, feed: Optional[str], fetch: List[str], bat
 
 def _inputs(saved: SavedModel, feed: Optional[str], batch_size: int) -> Dict[str, np.ndarray]:
     if feed is None:
-        return _drawn(saved, batch_size)
+        return draw(saved, batch_size)
     return read_inputs(feed, saved.inputs)
 
 
-def _drawn(saved: SavedModel, batch_size: int) -> Dict[str, np.ndarray]:
-    random, feed = np.random.RandomState(0), {}
+def draw(saved: SavedModel, batch_size: int, seed: int = 0) -> Dict[str, np.ndarray]:
+    """Inputs for so many rows; raises InvalidArgumentError for those whose size is not known."""
+    random, feed = np.random.RandomState(seed), {}
     for name, value in sorted(saved.inputs.items()):
         shape = declared_shape(value.shape)
         if shape is None:
