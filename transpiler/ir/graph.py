@@ -314,12 +314,23 @@ class Graph:
         return Graph([v.copy() for v in self.values], list(self.ops),
                      [replace(r, ops=list(r.ops)) for r in self.regions])
 
+    def fork(self) -> Graph:
+        """The same, but its values are those of this graph: `change` alone gives it others."""
+        return Graph(list(self.values), list(self.ops),
+                     [replace(r, ops=list(r.ops)) for r in self.regions])
+
+    def change(self, value: int, **facts: object) -> None:
+        """Puts a value with other facts in the place of that one, which other graphs may have."""
+        self.values[value] = changed = self.values[value].copy()
+        changed.__dict__.update(facts)
+
     def unshared(self) -> Graph:
         """The same ops in the same order, every value in a memory of its own."""
-        alone = [v.copy() for v in self.values]
-        for value in alone:
-            value.storage = value.id
-        return Graph(alone, list(self.ops), list(self.regions))
+        alone = Graph(list(self.values), list(self.ops), list(self.regions))
+        for value in self.values:
+            if value.storage != value.id:
+                alone.change(value.id, storage=value.id)
+        return alone
 
     def without_bounds(self) -> Graph:
         """The same, as if all whose size is not known took nothing."""

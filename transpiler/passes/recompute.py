@@ -111,7 +111,7 @@ class _Rung:
 
 def _rungs(graph: Graph, context: PassContext) -> List[_Rung]:
     """All regions at one exchange rate, which falls, from that at which nothing is rebuilt."""
-    graph = graph.copy()
+    graph = graph.fork()
     problems, writers = [], Writers(graph)
     for gradient in _gradient_regions(graph):
         drop_shape_readers(graph, gradient)

@@ -189,7 +189,7 @@ class Fitter:
 
     def _apply(self, chosen: Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem
-        graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
+        graph = apply_plan(base.graph.fork(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
         again = base.recomputed
         done = Recomputed(chosen.rung.plan.clones + (again.clones if again else 0),
