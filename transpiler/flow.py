@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence
@@ -15,6 +16,7 @@ from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
+from transpiler.ir.packed import Packed
 from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Sizes,
@@ -104,12 +106,15 @@ def rewrite_and_report(backend: Backend,
     with _no_cycle_collection(), backend.session():
         decision = decide(backend, target, request, options, task)
         tried(decision)
-        report, written = decision.report, decision.written
+        reported = Packed(decision.report)
+        written = None if decision.written is None else backend.kept(decision.written)
         del decision
+        gc.collect()
+        sys._clear_type_cache()
         give_back()
         if written is not None:
-            backend.apply(target, written)
-    return report
+            backend.apply(target, written())
+    return reported.again()
 
 
 def decide(backend: Backend,
@@ -262,12 +267,16 @@ def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime
 
 @contextlib.contextmanager
 def _no_cycle_collection() -> Iterator[None]:
-    """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time."""
-    enabled = gc.isenabled()
+    """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time. Who looks
+    for them meanwhile looks at those alone that were made since."""
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        if not frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()
 

@@ -122,10 +122,6 @@ class Timeline:
             [graph.ops[op].kind == RELEASE for op in self._order])
         self._measure(dims)
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        """In a pickle it is what it is made of."""
-        return Timeline, (self._graph, self.lifetimes.runtime, self._dims)
-
     def _measure(self, dims: Mapping[str, int]) -> None:
         self._dims = dict(dims)
         # By region. Which branch is the fullest depends on the dims.

@@ -102,16 +102,12 @@ def _recompute(plan: Plan, stored: StoredPlan) -> Optional[RecomputeReport]:
         return None
     return RecomputeReport(clones=(done.clones if done else 0) + inner,
                            extra_seconds=(done.seconds if done else 0.0) + plan.extra_seconds,
-                           least=stored.later(_least_seconds),
+                           least=stored.least_seconds,
                            step_seconds=plan.step_seconds,
                            curve=list(done.curve) if done else [],
                            inner_clones=inner,
                            inner_seconds=plan.extra_seconds,
                            saved_seconds=plan.saved_seconds)
-
-
-def _least_seconds(plan: Plan) -> float:
-    return plan.recomputed.bound_seconds if plan.recomputed else 0.0
 
 
 def _order(plan: Plan, threads: int, dims: Mapping[str, int],
