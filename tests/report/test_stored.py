@@ -1,4 +1,4 @@
-"""What a report keeps of its plan, in bytes: it answers as the plan would, and keeps no object of it alive."""
+"""What a report keeps of its plan, in arrays: it answers as the plan would, and keeps no object of it alive."""
 from __future__ import annotations
 
 import gc
