@@ -109,8 +109,7 @@ def rewrite_and_report(backend: Backend,
         reported = Packed(decision.report)
         written = None if decision.written is None else backend.kept(decision.written)
         del decision
-        gc.collect()
-        sys._clear_type_cache()
+        _drop_caches()
         give_back()
         if written is not None:
             backend.apply(target, written())
@@ -269,16 +268,25 @@ def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime
 def _no_cycle_collection() -> Iterator[None]:
     """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time. Who looks
     for them meanwhile looks at those alone that were made since."""
-    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
+    enabled, freezes = gc.isenabled(
+    ), not gc.get_freeze_count()  # or others would be thawed with ours
     gc.disable()
-    gc.freeze()
+    if freezes:
+        gc.freeze()
     try:
         yield
     finally:
-        if not frozen:
+        if freezes:
             gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+def _drop_caches() -> None:
+    """What Python keeps of objects that are gone: cycles, tuples and lists for later ones, and, for each type, the names that were looked up
+    last. C code makes those anew each time (`ndarray.cumsum` asks for 'accumulate'), so that thousands lie all over the heap."""
+    gc.collect()
+    sys._clear_type_cache()
 
 
 def keep_heap(kept: Optional[Kept], keep: Callable[[Keeper], bool]) -> HeapReport:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchmarks.apart import apart
 from benchmarks.planning import TINY
-from benchmarks.programs import build
+from benchmarks.programs import build, small_options
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
@@ -54,3 +54,31 @@ def test_a_report_keeps_no_graph_and_planning_loads_no_solver_for_it():
     graphs, timelines, loaded, clones, least, told = apart(_kept_objects)
     assert clones and least == told
     assert (graphs, timelines, loaded) == (0, 0, False)
+
+
+def _planning(program):
+    from benchmarks.planning import plan as planned
+    return planned(program, TINY, 2000)
+
+
+def test_planning_of_2000_ops_takes_at_most_60_mb():
+    """And less of it stays than was taken."""
+    for program in ('fc_chain', 'transformer'):
+        done = apart(_planning, program)
+        assert done.ops >= 2000
+        assert done.held_bytes < done.grown_bytes <= 60e6, program
+
+
+def _freeze_counts(frozen):
+    case = build('fc_chain', small_options('fc_chain'))
+    if frozen:
+        gc.freeze()
+    before = gc.get_freeze_count()
+    memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=case.batch_size)
+    return before, gc.get_freeze_count()
+
+
+def test_what_the_user_froze_stays_so_and_nothing_else():
+    assert apart(_freeze_counts, False) == (0, 0)
+    before, after = apart(_freeze_counts, True)
+    assert 0 < after <= before  # some of it is gone

@@ -53,7 +53,8 @@ class _Writer:
 
     def write(self, column: Sequence[Any]) -> None:
         kinds = set(map(type, column))
-        if kinds <= {int, type(None)}:
+        if kinds <= {int, type(None)} and all(
+                each is None or abs(each) < -_NONE for each in column):
             self._numbers(_NUMBERS, [_NONE if each is None else each for each in column])
         elif kinds == {str} and not any(_BETWEEN in each for each in column):
             self.numbers.append(_TEXTS)
