@@ -285,7 +285,10 @@ def _no_cycle_collection() -> Iterator[None]:
 def _drop_caches() -> None:
     """What Python keeps of objects that are gone: cycles, tuples and lists for later ones, and, for each type, the names that were looked up
     last. C code makes those anew each time (`ndarray.cumsum` asks for 'accumulate'), so that thousands lie all over the heap."""
+    waiting = gc.get_count()[2]
     gc.collect()
+    for _ in range(waiting):  # for all that is old, which this has not looked at, to have its turn as soon as before
+        gc.collect(1)
     sys._clear_type_cache()
 
 
