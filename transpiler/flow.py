@@ -287,7 +287,8 @@ def _drop_caches() -> None:
     last. C code makes those anew each time (`ndarray.cumsum` asks for 'accumulate'), so that thousands lie all over the heap."""
     waiting = gc.get_count()[2]
     gc.collect()
-    for _ in range(waiting):  # for all that is old, which this has not looked at, to have its turn as soon as before
+    # What is old was not looked at, and has its turn as soon as before.
+    for _ in range(waiting):
         gc.collect(1)
     sys._clear_type_cache()
 
