@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, TypeVar
 
-from transpiler.analysis.segments import in_segments
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir.packed import Packed
 from transpiler.planning import Plan
@@ -19,11 +18,12 @@ class StoredPlan:
     for as long as the report is kept, and none of what lies between those could be given back."""
 
     def __init__(self, plan: Plan) -> None:
-        self._original = Packed(plan.original)
-        self._graph = None if plan.graph is plan.original else Packed(plan.graph)
-        self._runtime = plan.before.lifetimes.runtime
-        self._dims = dict(plan.before.dims), dict(plan.after.dims)
-        self._segments = plan.segments
+        timelines = (plan.before, plan.after)
+        # In segments, and for a predictor, what runs is another graph than that of the plan.
+        graphs = (plan.original, plan.graph, *(each.graph for each in timelines))
+        once = {number: Packed(graph) for number, graph in {id(g): g for g in graphs}.items()}
+        self._graphs = [once[id(graph)] for graph in graphs]
+        self._told = [(each.lifetimes.runtime, dict(each.dims)) for each in timelines]
         self._least: Callable[[], float] = float
         if plan.recomputed is not None:  # the problem that the bound follows from is as large as a graph
             self._least = least = plan.recomputed.bound()
@@ -33,14 +33,10 @@ class StoredPlan:
     @property
     def plan(self) -> Plan:
         """Made again each time."""
-        original = self._original.again()
-        graph = original if self._graph is None else self._graph.again()
-        before, after = self._dims
-        cut = in_segments(graph, self._segments, self._runtime, after) if self._segments else None
-        return self._rest.again(original=original,
-                                graph=graph,
-                                before=Timeline(original, self._runtime, before),
-                                after=cut or Timeline(graph, self._runtime, after))
+        made = {stored: stored.again() for stored in self._graphs}
+        original, graph, *others = (made[stored] for stored in self._graphs)
+        before, after = (Timeline(each, *told) for each, told in zip(others, self._told))
+        return self._rest.again(original=original, graph=graph, before=before, after=after)
 
     def least_seconds(self) -> float:
         """That every plan of this peak computes again in the main block."""
