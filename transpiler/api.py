@@ -9,7 +9,7 @@ from transpiler import arguments
 from transpiler.agreement import Round, Rounds, agreed, telling
 from transpiler.backends.installed import is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError
-from transpiler.flow import OPTIMIZING, RELEASING, Decision, keep_heap, rewrite
+from transpiler.flow import OPTIMIZING, RELEASING, Decision, keep_heap, rewrite_and_report
 from transpiler.heap import Kept, give_back
 from transpiler.layers import LayerReport, optimize_layer
 from transpiler.planning import PlanOptions
@@ -133,7 +133,7 @@ def memory_optimize(
         rounds = Rounds(workers)  # for what they say when they have their plans
     tried = partial(_tried, backend, input_program, trial, options, wanted, rounds)
     with telling(rounds, stays=True):
-        report = rewrite(backend, input_program, request, options, OPTIMIZING, tried).report
+        report = rewrite_and_report(backend, input_program, request, options, OPTIMIZING, tried)
     report.heap = keep_heap(_kept(report, wanted), partial(backend.keep, input_program))
     give_back()
     if print_log:
@@ -197,4 +197,4 @@ def release_memory(input_program: Any,
     request = Request(fetch_list, skip_opt_set, batch_size, trip_count, runtime)
     request = request.in_names(backend, input_program)
     options = PlanOptions(skip_grads=False)
-    return rewrite(backend, input_program, request, options, RELEASING).report
+    return rewrite_and_report(backend, input_program, request, options, RELEASING)

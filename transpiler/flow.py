@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence
@@ -15,6 +16,7 @@ from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
+from transpiler.ir.packed import Packed
 from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Sizes,
@@ -91,6 +93,27 @@ def rewrite(backend: Backend,
         if decision.written is not None:
             backend.apply(target, decision.written)
     return decision
+
+
+def rewrite_and_report(backend: Backend,
+                       target: Any,
+                       request: Request,
+                       options: PlanOptions,
+                       task: Task = OPTIMIZING,
+                       tried: Callable[[Decision], None] = _not_tried) -> MemoryReport:
+    """As `rewrite`, for whoever keeps no more than the report: what planning took is given back before the program is changed, which
+    takes as much again, and what is then made for long does not come to lie among it."""
+    with _no_cycle_collection(), backend.session():
+        decision = decide(backend, target, request, options, task)
+        tried(decision)
+        reported = Packed(decision.report)
+        written = None if decision.written is None else backend.kept(decision.written)
+        del decision
+        _drop_caches()
+        give_back()
+        if written is not None:
+            backend.apply(target, written())
+    return reported.again()
 
 
 def decide(backend: Backend,
@@ -243,14 +266,31 @@ def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime
 
 @contextlib.contextmanager
 def _no_cycle_collection() -> Iterator[None]:
-    """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time."""
-    enabled = gc.isenabled()
+    """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time. Who looks
+    for them meanwhile looks at those alone that were made since."""
+    enabled, freezes = gc.isenabled(
+    ), not gc.get_freeze_count()  # or others would be thawed with ours
     gc.disable()
+    if freezes:
+        gc.freeze()
     try:
         yield
     finally:
+        if freezes:
+            gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+def _drop_caches() -> None:
+    """What Python keeps of objects that are gone: cycles, tuples and lists for later ones, and, for each type, the names that were looked up
+    last. C code makes those anew each time (`ndarray.cumsum` asks for 'accumulate'), so that thousands lie all over the heap."""
+    waiting = gc.get_count()[2]
+    gc.collect()
+    # What is old was not looked at, and has its turn as soon as before.
+    for _ in range(waiting):
+        gc.collect(1)
+    sys._clear_type_cache()
 
 
 def keep_heap(kept: Optional[Kept], keep: Callable[[Keeper], bool]) -> HeapReport:

@@ -68,6 +68,20 @@ def test_storages_of_a_copy_change_without_changing_the_original() -> None:
     assert draft.graph.storage_members() == {}
 
 
+def test_a_fork_has_the_values_themselves_until_one_is_changed() -> None:
+    draft = Draft()
+    draft.values('a b')
+    fork, had = draft.graph.fork(), list(draft.graph.values)
+    fork.change(1, storage=0)
+    fork.regions[0].ops.append(7)
+    assert all(value is other for value, other in zip(draft.graph.values, had))
+    assert fork.values[0] is had[0] and fork.values[1] is not had[1]
+    assert fork.storage_members() == {0: [0, 1]}
+    assert draft.graph.storage_members() == {} and draft.graph.regions[0].ops == []
+    fork.change(1, storage=1)
+    assert fork.values == had
+
+
 def test_unshared_gives_every_value_its_own_memory_again() -> None:
     draft = Draft()
     draft.values('a b c')

@@ -106,7 +106,7 @@ def test_bars_add_up_to_the_timeline_at_every_step(name, runtime):
 
 def test_every_storage_of_a_loop_is_drawn(report):
     """None is lost where its memory is cut."""
-    plan = report.draw.args[0]
+    plan = report.draw.args[0].plan
     for timeline, graph, picture in ((plan.before, plan.original, report.picture_before),
                                      (plan.after, plan.graph, report.picture_after)):
         first_names = {
@@ -285,7 +285,7 @@ def test_layers_inside_a_loop_are_told_by_their_parameters():
 @pytest.mark.parametrize('names', [['encoder', 'head'], ['', '']])
 def test_what_a_plan_adds_is_in_the_scope_that_it_stands_in(names):
     report = _scoped(names, _layer, batch_size=4096, runtime='retaining')
-    picture, graph = report.picture_after, report.draw.args[0].graph
+    picture, graph = report.picture_after, report.draw.args[0].plan.graph
     added = [step for step, op in enumerate(graph.regions[0].ops) if graph.ops[op].origin is None]
     assert len(graph.regions) == 1 and added[0] > 0
     assert {picture.scopes[step] == picture.scopes[step - 1] for step in added} == {True}

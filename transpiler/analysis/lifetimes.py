@@ -12,9 +12,11 @@ from transpiler.analysis.in_place import InPlace, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
 from transpiler.ir import FORGET, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
+from transpiler.ir.slotted import slotted
 from transpiler.runtime import Runtime
 
 
+@slotted
 @dataclass
 class Lifetime:
     """When one allocation exists, in positions of the op list of its region, both ends included.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Dict, Tuple
 
 from transpiler.ir import FORGET, Graph, Op
+from transpiler.ir.slotted import slotted
 
 
 class Positions:
@@ -55,6 +56,7 @@ class Positions:
             region = facts.parent
 
 
+@slotted
 @dataclass
 class Span:
     """First and last position of the uses of a value in its region, both included.

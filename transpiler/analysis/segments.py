@@ -78,7 +78,7 @@ def in_segments(graph: Graph, segments: Segments, runtime: Runtime, dims: Mappin
     """The timeline of `graph` if it runs in these segments: what is known outside, and not released, lives to the end of the
     last segment that touches it."""
     known = outside(graph, segments)
-    held = graph.copy()
+    held = graph.fork()
     held.regions[0].frees_at_once = True
     ops = graph.regions[0].ops
     for first, last in segments:

@@ -179,6 +179,11 @@ class Timeline:
         return self._once[what]
 
     @property
+    def graph(self) -> Graph:
+        """The graph that it is of."""
+        return self._graph
+
+    @property
     def dims(self) -> Mapping[str, int]:
         """The concrete dims that it is for."""
         return self._dims

@@ -153,6 +153,10 @@ class Backend(Protocol):
         """
         ...
 
+    def kept(self, written: Any) -> Callable[[], Any]:
+        """What gives `written` once more, for `apply`, when the objects that it was made among are gone."""
+        ...
+
     def apply(self, target: Any, written: Any) -> None:
         """Makes `target` the written program: wholly, or it raises and `target` is as it was."""
         ...

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, replace
 from typing import FrozenSet, NamedTuple, Optional, Tuple
 
+from transpiler.ir.slotted import slotted
+
 
 class ArrayAccess(enum.Enum):
     """What an operator does with the elements of a tensor array."""
@@ -63,6 +65,7 @@ class Replay(NamedTuple):
     divisor: Optional[float]
 
 
+@slotted
 @dataclass(frozen=True)
 class OpFacts:
     """What is known of an operator, whatever program it stands in.

@@ -80,7 +80,8 @@ class Cloner:
             whole = values[had].buffer if had >= 0 and made not in (-1, had) else -1
             if whole != had and whole in origin.operands:
                 read = operands[origin.operands.index(whole)]
-                values[made].buffer, values[read].buffer = read, read
+                for value in (made, read):
+                    self._graph.change(value, buffer=read)
 
     def again(self, origin: Op, operands: Sequence[int], results: Sequence[int]) -> int:
         """The same of a clone that computes what `origin` computes, too."""

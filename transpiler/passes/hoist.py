@@ -36,7 +36,7 @@ def hoist_storages(graph: Graph, context: PassContext) -> Graph:
         if movable and not names & taken:
             taken |= names
             for value in values:
-                graph.values[value].region = 0
+                graph.change(value, region=0)
     return graph
 
 

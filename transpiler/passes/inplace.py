@@ -38,7 +38,7 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
             if every_order and not every_order.hands_over(source, target, at):
                 continue
             merged.add(source)
-            graph.values[target].storage = graph.values[source].storage
+            graph.change(target, storage=graph.values[source].storage)
             context.reuses.append(Reuse(target, graph.values[source].storage, 'in-place', 0))
     return graph
 

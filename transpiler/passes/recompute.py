@@ -115,7 +115,7 @@ class _Rung:
 
 def _problems(graph: Graph, context: PassContext) -> List[InnerProblem]:
     """Of all gradient regions, of the graph as it is."""
-    graph = graph.copy()
+    graph = graph.fork()
     problems, writers = [], Writers(graph)
     for gradient in _gradient_regions(graph):
         drop_shape_readers(graph, gradient)

@@ -67,7 +67,7 @@ def _lowest(graph: Graph, plans: List[List[Reuse]],
     for moves in plans:
         if any(moves == other for other, _ in judged):
             continue
-        measure = partial(Timeline, _moved(graph.copy(), moves), context.runtime, context.dims)
+        measure = partial(Timeline, _moved(graph.fork(), moves), context.runtime, context.dims)
         # Of a graph in which nothing moves, it is known from before.
         judged.append((moves, measure() if moves else context.once('timeline', measure)))
     return min(judged, key=lambda each: each[1].peak_bytes)
@@ -187,6 +187,7 @@ def _moves(tenants: List[Tenant], chosen: List[int], dims: Mapping[str, int]) ->
 
 def _moved(graph: Graph, moves: List[Reuse]) -> Graph:
     storage = {move.value: move.storage for move in moves}
-    for value in graph.values:
-        value.storage = storage.get(value.storage, value.storage)
+    for value in list(graph.values):
+        if value.storage in storage:
+            graph.change(value.id, storage=storage[value.storage])
     return graph

@@ -15,5 +15,5 @@ from transpiler.passes.context import PassContext
 def add_up_in_place(graph: Graph, _context: PassContext) -> Graph:
     """Has each sum take the memory of the one before."""
     for argument, result in carried_sums(graph):
-        graph.values[result].storage = graph.values[argument].storage
+        graph.change(result, storage=graph.values[argument].storage)
     return graph

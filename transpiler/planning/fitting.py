@@ -15,7 +15,7 @@ from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.passes.context import PassContext
 from transpiler.passes.remat.between import keeping_less
-from transpiler.passes.remat.bound import least_seconds
+from transpiler.passes.remat.bound import bound, least_seconds
 from transpiler.passes.remat.improve import Allowance, improved
 from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
                                             proved)
@@ -189,12 +189,12 @@ class Fitter:
 
     def _apply(self, chosen: Candidate) -> Plan:
         base, problem = chosen.base, chosen.rung.problem
-        graph = apply_plan(base.graph.copy(), problem, chosen.rung.plan)
+        graph = apply_plan(base.graph.fork(), problem, chosen.rung.plan)
         after = Timeline(graph, self._context.runtime, self._context.dims)
         again = base.recomputed
         done = Recomputed(chosen.rung.plan.clones + (again.clones if again else 0),
                           chosen.rung.seconds + (again.seconds if again else 0.0),
-                          partial(least_seconds, problem, chosen.peak),
+                          partial(bound, problem, chosen.peak),
                           tuple((c.peak, c.seconds) for c in self._candidates), _by_origin(chosen))
         saved = base.after.peak_bytes - after.peak_bytes
         return replace(base,

@@ -114,7 +114,7 @@ class Runner:
                           left_alone={},
                           saved_seconds=start.saved_seconds,
                           spent_seconds=start.extra_seconds)
-        graph = step.rewrite(start.graph.copy(), context)
+        graph = step.rewrite(start.graph.fork(), context)
         if start.graph == graph:
             graph, after = start.graph, start.after
         else:

@@ -140,7 +140,7 @@ def _ways(graph: Graph, options: PlanOptions, context: PassContext) -> Iterator[
     plain = _without_local_releases(graph, _segments(graph, options.segments))
     yield plain
     inside = replace(context, runtime=context.runtime.in_segments())
-    named = coalesce_in_place(plain.copy(), inside)
+    named = coalesce_in_place(plain.fork(), inside)
     yield named
     shared = _with_shares(plain, context)
     yield shared
@@ -150,7 +150,7 @@ def _ways(graph: Graph, options: PlanOptions, context: PassContext) -> Iterator[
 
 def _without_local_releases(graph: Graph, segments: Segments) -> Graph:
     """Without the RELEASE ops of what is freed at once anyway: what no op names any more."""
-    known, named, done = outside(graph, segments), named_unread(graph), graph.copy()
+    known, named, done = outside(graph, segments), named_unread(graph), graph.fork()
 
     def is_needed(at: int, release: Op) -> bool:
         storages = (graph.values[v].storage for v in release.writes())
@@ -167,7 +167,7 @@ def _without_local_releases(graph: Graph, segments: Segments) -> Graph:
 def _with_shares(graph: Graph, context: PassContext) -> Graph:
     """With SHARE ops wherever the runtime would work in place if the main region were one piece."""
     lifetimes = Timeline(graph, context.runtime, context.dims).lifetimes
-    done = graph.copy()
+    done = graph.fork()
     write_releases(done, done.regions[0], {}, in_place_by_op(graph, lifetimes))
     return done
 
@@ -181,6 +181,6 @@ def _with_releases(graph: Graph, options: PlanOptions) -> Graph:
         dead = [v for v in values if graph.values[v].storage in known]
         if dead and graph.ops[ops[at]].kind != RELEASE:
             released[at] = [dead]
-    done = graph.copy()
+    done = graph.fork()
     write_releases(done, done.regions[0], released, {})
     return done

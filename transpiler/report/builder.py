@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Dict, List, Mapping, Optional, Tuple
 
@@ -23,6 +23,7 @@ from transpiler.report.levers import levers
 from transpiler.report.memory_report import MemoryReport
 from transpiler.report.missing_hints import budget_up_to, sizes_of
 from transpiler.report.picture import makers, op_text, pictures
+from transpiler.report.stored import StoredPlan
 from transpiler.runtime import IDEAL, Runtime
 
 # Regions keep their ids.
@@ -42,6 +43,9 @@ def build_report(plan: Plan,
     bound = Timeline(plan.graph.unshared(), IDEAL, dims)
     kept = (plan.upkeep_before, plan.upkeep_after)
     cost = options.cost if options else CostModel()
+    stored = StoredPlan(plan)
+    if options is not None:  # what is asked later, nobody waits for
+        options = replace(options, progress=PlanOptions().progress)
     return MemoryReport(changed=plan.changed,
                         runtime=runtime.name,
                         peak_bytes_before=plan.before.peak_bytes,
@@ -67,7 +71,7 @@ def build_report(plan: Plan,
                         loops=_loops(plan, dims),
                         blocks=block_reports(plan, same_region),
                         savings=plan.savings,
-                        recompute=_recompute(plan),
+                        recompute=_recompute(plan, stored),
                         late_peak_bytes=_late_peaks(plan),
                         needed_bytes=plan.needed_bytes,
                         sure_bytes=plan.sure_bytes,
@@ -83,22 +87,22 @@ def build_report(plan: Plan,
                         grows_elsewhere=plan.grows_elsewhere,
                         planning_seconds=seconds,
                         note=note,
-                        draw=partial(pictures, plan),
-                        explained=partial(explain, plan),
-                        weighed=partial(levers, plan, runtime, dict(dims), options),
-                        ordered=partial(_order, plan, runtime.threads, dict(dims), cost),
-                        kept_to=partial(budget_up_to, plan, dict(dims), assumed,
-                                        options.budget if options else None))
+                        draw=stored.later(pictures),
+                        explained=stored.later(explain),
+                        weighed=stored.later(levers, runtime, dict(dims), options),
+                        ordered=stored.later(_order, runtime.threads, dict(dims), cost),
+                        kept_to=stored.later(budget_up_to, dict(dims), assumed,
+                                             options.budget if options else None))
 
 
-def _recompute(plan: Plan) -> Optional[RecomputeReport]:
+def _recompute(plan: Plan, stored: StoredPlan) -> Optional[RecomputeReport]:
     """One account of all that runs again, whichever pass did it."""
     done, inner = plan.recomputed, _inner_clones(plan.graph)
     if done is None and not inner:
         return None
     return RecomputeReport(clones=(done.clones if done else 0) + inner,
                            extra_seconds=(done.seconds if done else 0.0) + plan.extra_seconds,
-                           least_extra_seconds=done.bound_seconds if done else 0.0,
+                           least=stored.least_seconds,
                            step_seconds=plan.step_seconds,
                            curve=list(done.curve) if done else [],
                            inner_clones=inner,

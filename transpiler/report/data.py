@@ -73,12 +73,23 @@ class RecomputeReport:
 
     clones: int
     extra_seconds: float
-    least_extra_seconds: float
+    least: Callable[[], float] = field(repr=False, compare=False)
     step_seconds: float
     curve: List[Tuple[int, float]]
     inner_clones: int = 0
     inner_seconds: float = 0.0
     saved_seconds: float = 0.0
+
+    @cached_property
+    def least_extra_seconds(self) -> float:
+        """Worked out when somebody asks: it takes a library that is large and seldom needed otherwise."""
+        return self.least()
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Its fields and properties by name."""
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del found['least']
+        return {**found, 'least_extra_seconds': self.least_extra_seconds}
 
     def __str__(self) -> str:
         parts = [
@@ -325,6 +336,8 @@ def in_unit(size: int, unit: str) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, RecomputeReport):
+        return value.to_dict()
     if dataclasses.is_dataclass(value):
         return dataclasses.asdict(value)
     return [_plain(v) for v in value] if isinstance(value, list) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from paddle.base import framework
 
@@ -25,6 +25,7 @@ from transpiler.backends.settings import collects_garbage, static_mode
 from transpiler.backends.workers import rank_over_gloo
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
+from transpiler.ir.packed import Packed
 from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
 
 _PIPELINE = (
@@ -65,6 +66,9 @@ class Programs:
               done: str = '',
               segments: Segments = ()) -> EmittedProgram:
         return emit(imported, graph, done, held, segments)
+
+    def kept(self, written: EmittedProgram) -> Callable[[], EmittedProgram]:
+        return Packed(written).again
 
     def reread(self, imported: ImportedProgram, written: EmittedProgram) -> Tuple[Graph, Origins]:
         fetched = [v.name for v in imported.graph.values if v.fetched]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
@@ -125,6 +125,9 @@ class LivePrograms:
         check_frame(imported, again, origins, len(emitted.spare), emitted.added)
         _call_alike(imported, again, origins, written)
         return again.graph, origins
+
+    def kept(self, written: Written) -> Callable[[], Written]:
+        return lambda: written  # Paddle has what it is made of
 
     def apply(self, target: Any, written: Written) -> None:
         emit(written.imported, written.graph, str(written.program))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, replace
-from typing import ContextManager, FrozenSet, Optional, Tuple
+from typing import Callable, ContextManager, FrozenSet, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.segments import Segments
@@ -89,6 +89,9 @@ class TextPrograms:
             if op.id in origins:
                 _check_facts(imported.graph, op)
         return again, origins
+
+    def kept(self, written: str) -> Callable[[], str]:
+        return lambda: written
 
     def apply(self, target: TextProgram, written: str) -> None:
         target.text = written

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import FrozenSet, List, Sequence, Set, Tuple
+from typing import Callable, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 import numpy
 from transpiler.passes.min_cut import FIRST, INFINITE, SINK, SOURCE, min_cut
@@ -38,21 +38,34 @@ class _Place:
 
 def least_seconds(problem: RematProblem, peak: int) -> float:
     """Seconds that every plan with at most `peak` bytes computes again, at least; 0 where it is not worth finding out."""
+    return bound(problem, peak)()
+
+
+def bound(problem: RematProblem, peak: int) -> Callable[[], float]:
+    """What finds `least_seconds`, and keeps no more than that takes."""
     if not 0 < (problem.boundary or len(problem)) <= _MOST_OPS:
-        return 0.0
+        return float
     places = list(map(partial(_behind, problem), *_tightest(problem)))
     if problem.boundary:
         places.append(_at_boundary(problem))
-    return max(_least_at(problem, place, peak) for place in places)
+    found = (_network(problem, place, peak - place.taken) for place in places)
+    return partial(_least_of, [each for each in found if each is not None])
 
 
-def _least_at(problem: RematProblem, place: _Place, peak: int) -> float:
+def _network(problem: RematProblem, place: _Place, room: int) -> Optional[_Network]:
+    """None where all that is needed has room."""
     sizes = [0 if c in place.there else size for c, size in enumerate(problem.memory.sizes)]
-    room = peak - place.taken
     if not place.needed or sum(sizes[c] for c in place.needed) <= room:
-        return 0.0
-    best, (low, high) = 0.0, _PRICES
-    network = _Network(problem, place.needed, sizes)
+        return None
+    return _Network(problem, place.needed, sizes, room)
+
+
+def _least_of(networks: Sequence[_Network]) -> float:
+    return max(map(_least_at, networks), default=0.0)
+
+
+def _least_at(network: _Network) -> float:
+    best, (low, high), room = 0.0, _PRICES, network.room
     for _ in range(_ROUNDS):
         price = math.sqrt(low * high)
         value, kept = network.cut(price)
@@ -103,8 +116,10 @@ class _Network:
     price of the cell, to who has it: the sink, or the ops that read it.
     """
 
-    def __init__(self, problem: RematProblem, needed: Set[int], sizes: Sequence[int]) -> None:
-        """`sizes` are bytes by cell."""
+    def __init__(self, problem: RematProblem, needed: Set[int], sizes: Sequence[int],
+                 room: int) -> None:
+        """`sizes` are bytes by cell, `room` those that may be kept."""
+        self.room = room
         cells = _made_from(problem, needed)
         number = {cell: at for at, cell in enumerate(cells)}
         ops = list(dict.fromkeys(problem.producer[cell] for cell in cells))
