@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Set, Tuple
 
-from transpiler.ir import Graph, RegionKind
+from transpiler.ir import RELEASE, Graph, RegionKind
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
@@ -45,11 +45,24 @@ def other_ways(graph: Graph) -> List[FrozenSet[int]]:
 
 
 def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
-    """`graph` when `branches` are not taken: what they alone make is not there; their gradients are zeros."""
+    """`graph` when `branches` are not taken: what they alone make is not there, and what is chosen for their gradients, which
+    are zeros, is not made."""
     regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
+    left_out = {r: graph.ops[graph.regions[r].op] for r in branches}
     never = {
-        v for r in branches if graph.regions[r].kind is RegionKind.BRANCH
-        for v in graph.ops[graph.regions[r].op].writes()
+        v for r, op in left_out.items() if graph.regions[r].kind is RegionKind.BRANCH
+        for v in op.writes()
     }
+    changed = Graph(graph.values, graph.ops, regions)
+    never |= _never_chosen(changed, {op.id for op in left_out.values()})
     values = [replace(v, size=None, at_most=None) if v.id in never else v for v in graph.values]
     return Graph(values, graph.ops, regions)
+
+
+def _never_chosen(graph: Graph, left_out: Set[int]) -> Set[int]:
+    """Of the results of ops that choose one, those that nobody reads but ops of `left_out`."""
+    choices = {v for op in graph.walk() if op.facts.chooses for v in op.results}
+    if not choices:
+        return choices
+    read = (op.reads() for op in graph.walk() if op.kind != RELEASE and op.id not in left_out)
+    return choices.difference(*read)
