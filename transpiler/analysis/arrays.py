@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
-from transpiler.ir import ONE, ArrayAccess, Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import ONE, ArrayAccess, Graph, Op, Size, ValueKind
 
 _WRITES = (ArrayAccess.WRITES_ELEMENT, ArrayAccess.WRITES_ALL)
 
@@ -39,7 +39,7 @@ def _written(graph: Graph, op: Op) -> Iterator[Tuple[int, Size]]:
     size = _largest_operand(graph, op)
     for array in (v for v in op.writes() if graph.values[v].kind is ValueKind.ARRAY):
         if size is not None:
-            yield array, size * _trips(graph, op.region, graph.values[array].region)
+            yield array, size * graph.runs_of(op.region, graph.values[array].region)
 
 
 def _largest_operand(graph: Graph, op: Op) -> Optional[Size]:
@@ -48,14 +48,3 @@ def _largest_operand(graph: Graph, op: Op) -> Optional[Size]:
     if not sizes or None in sizes:
         return None
     return max(sizes, key=lambda s: s.evaluate(dict.fromkeys(s.dims, 1 << 16)))
-
-
-def _trips(graph: Graph, region: int, home: int) -> Size:
-    """How often an op of `region` runs while `home`, a region around it, runs once."""
-    trips = ONE
-    while region != home and region >= 0:
-        facts = graph.regions[region]
-        if facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT):
-            trips = trips * facts.trips
-        region = facts.parent
-    return trips

@@ -314,6 +314,14 @@ class Graph:
         for region in op.regions:
             yield from self.walk(region)
 
+    def runs_of(self, region: int, home: int = 0) -> Size:
+        """How often `region` runs while `home`, itself or a region around it, runs once; a branch as if it were taken."""
+        runs = ONE
+        while region != home and region >= 0:
+            runs = runs * self.regions[region].trips
+            region = self.regions[region].parent
+        return runs
+
     def copy(self) -> Graph:
         """A graph whose values and regions may be changed without changing this one's; ops are shared."""
         return Graph([v.copy() for v in self.values], list(self.ops),

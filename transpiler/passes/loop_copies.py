@@ -52,11 +52,7 @@ def copying_seconds(graph: Graph, loop: Region, value: int, cost: CostModel,
     size = graph.values[value].size
     if size is None:
         return 0.0
-    copied = size
-    region = loop.id
-    while region >= 0:
-        copied = copied * graph.regions[region].trips
-        region = graph.regions[region].parent
+    copied = size * graph.runs_of(loop.id)
     return 2 * copied.evaluate(dims) / cost.bytes_per_second
 
 

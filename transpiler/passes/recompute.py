@@ -47,16 +47,20 @@ class RecomputeWithin:
 
 
 def recompute_levels(graph: Graph, context: PassContext) -> List[RecomputeWithin]:
-    """Passes that rebuild more and more, from nothing that takes time to all that can be.
+    """Passes that rebuild more and more, by the time it takes, from nothing that takes time to all that can be.
 
     They depend on the graph alone, not on any budget.
     """
-    rungs = _rungs(graph, context)
+    problems = _problems(graph, context)
+    rungs = _rungs(problems)
     most = min(_MOST_LEVELS, max(_FEWEST_LEVELS, _OPS_OF_LEVELS // max(1, len(graph.ops))))
     found = rungs[:1]  # takes no time, but may rebuild what takes none
     for rung in rungs[1:]:
         found.extend((*_between(found[-1], rung, rungs[0].kept // most), rung))
-    return [RecomputeWithin(rung.limits) for rung in _spread(found, rungs[0].kept / most)]
+    limits = [rung.limits for rung in _spread(found, rungs[0].kept / most)]
+    if len(problems) > 1:  # what one region leaves of its time the next one may spend
+        limits.sort(key=lambda each: _spent(problems, each))
+    return [RecomputeWithin(each) for each in limits]
 
 
 def _allowed_seconds(graph: Graph, context: PassContext) -> float:
@@ -74,7 +78,7 @@ def _recompute(graph: Graph, context: PassContext, seconds: float) -> Graph:
     """All regions at the lowest exchange rate for which `seconds` of a step are enough; who comes first gets the rest."""
     if not context.recompute:
         return graph
-    fitting = [rung for rung in _rungs(graph, context) if rung.seconds <= seconds]
+    fitting = [rung for rung in _rungs(_problems(graph, context)) if rung.seconds <= seconds]
     return _recompute_within(graph, context, fitting[-1].limits, seconds - fitting[-1].seconds)
 
 
@@ -109,13 +113,28 @@ class _Rung:
         return sum(seconds for _, seconds in self.limits)
 
 
-def _rungs(graph: Graph, context: PassContext) -> List[_Rung]:
-    """All regions at one exchange rate, which falls, from that at which nothing is rebuilt."""
+def _problems(graph: Graph, context: PassContext) -> List[InnerProblem]:
+    """Of all gradient regions, of the graph as it is."""
     graph = graph.copy()
     problems, writers = [], Writers(graph)
     for gradient in _gradient_regions(graph):
         drop_shape_readers(graph, gradient)
         problems.append(inner_problem(graph, gradient, context, writers))
+    return problems
+
+
+def _spent(problems: Sequence[InnerProblem], limits: _Limits) -> float:
+    """Seconds that a pass with these limits takes."""
+    total = spare = 0.0
+    for problem, (_, limit) in zip(problems, limits):
+        spent = extra_seconds(problem, choose(problem, limit + spare))
+        spare = max(0.0, limit + spare - spent)
+        total += spent
+    return total
+
+
+def _rungs(problems: Sequence[InnerProblem]) -> List[_Rung]:
+    """All regions at one exchange rate, which falls, from that at which nothing is rebuilt."""
     found = [_rung((problem, frozenset()) for problem in problems)]
     for chosen in zip(*(cuts(problem, RATES[::-1]) for problem in problems)):
         rung = _rung(zip(problems, chosen))

@@ -24,7 +24,7 @@ def overhead(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
 
 def extra_seconds(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
     """Of a step at `dims`, for all that runs again: at the sizes that the plan is for `extra_seconds` and `recomputed.seconds`
-    together. As there, of loops in loops one trip of the outer ones is counted."""
+    together."""
     return _seconds(plan, _again(plan), cost, dims)
 
 
@@ -51,10 +51,10 @@ def _again(plan: Plan) -> Iterator[Op]:
 
 
 def _seconds(plan: Plan, ops: Iterable[Op], cost: CostModel, dims: Mapping[str, int]) -> float:
-    """Of `ops` in all trips of the loop that each is in."""
+    """Of `ops` in all trips of the loops that each is in."""
     total = 0.0
     for op in ops:
-        trips = plan.graph.regions[op.region].trips.evaluate(dims) if op.region else 1
-        total += trips * (choice_seconds(plan.graph, op, cost, dims)
-                          if is_choice(op) else cost.seconds(plan.graph, op, dims))
+        runs = plan.graph.runs_of(op.region).evaluate(dims)
+        total += runs * (choice_seconds(plan.graph, op, cost, dims)
+                         if is_choice(op) else cost.seconds(plan.graph, op, dims))
     return total

@@ -27,8 +27,8 @@ class InnerProblem:
     needed: Set[int]  # forward values whose data the gradient reads
     producer: Dict[int, Op]  # by forward value, ops that may be cloned
     free: Set[int]  # values that the gradient can read at no cost
-    size: Dict[int, int] = field(default_factory=dict)  # bytes kept per run of the gradient's loop
-    seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op, by op
+    size: Dict[int, int] = field(default_factory=dict)  # bytes kept in all runs of a step
+    seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op in a step
 
 
 def drop_shape_readers(graph: Graph, gradient: Region) -> None:
@@ -82,7 +82,7 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext,
         if v >= 0 and graph.values[v].region == forward.id and v not in copies
     }
     free = copies | (pinned & needed)
-    trips = forward.trips.evaluate(context.dims)
+    runs = graph.runs_of(forward.id).evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free)
     problem.producer = {
         **_clonable(graph, forward, gradient, writers, context.recompute == 'cheap'),
@@ -91,9 +91,9 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext,
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
     for value in map(graph.values.__getitem__, problem.needed | asked):
         if value.region == forward.id and value.size is not None:
-            problem.size[value.id] = value.size.evaluate(context.dims) * trips
+            problem.size[value.id] = value.size.evaluate(context.dims) * runs
     for op in problem.producer.values():
-        problem.seconds[op.id] = _clone_seconds(graph, op, context) * trips
+        problem.seconds[op.id] = _clone_seconds(graph, op, context) * runs
     return problem
 
 
