@@ -11,13 +11,18 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
-from tests.harness import ORDERS, Case, Mode, executor_mode, least_peak, measure_peak, new_programs
+from tests.harness import (ORDERS, Case, Mode, executor_mode, fingerprint, least_peak, measure_peak,
+                           new_programs)
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.backends.paddle2.importer import import_program
 from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.request import Request
+from transpiler.runtime import RETAINING
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import optimize_saved
 from transpiler.serving.wanted import Optimized, check_budget
@@ -125,6 +130,25 @@ def test_a_later_run_that_holds_all_needs_what_is_predicted(builder: str) -> Non
     mode = Mode(collect=False, order='sequential')
     peak = measure_peak(builder, True, mode, _STEPS, _TRIPS)
     assert peak.later - peak.resting == pytest.approx(_report(builder, mode).needed_bytes, rel=0.03)
+
+
+def products_by_equations() -> Case:
+    """Whose kernels do not take the memory that the run before has left for their results, one of which hands its own on."""
+    with new_programs() as (main, startup):
+        hidden = fc(data('x', 64, 256), 256, 'tanh')
+        heads = paddle.reshape(hidden, [64, 4, 64])
+        scores = paddle.einsum('bij,bkj->bik', heads, paddle.reshape(hidden, [64, 4, 64]))
+        loss = paddle.mean(paddle.square(scores))
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(64, 256)), [loss.name])
+
+
+def test_a_later_run_makes_anew_what_its_kernels_do_not_make_in_the_memory_that_is_there() -> None:
+    graph = import_program(fingerprint(products_by_equations().main)).graph
+    needed = peak_with_workspaces(graph, Timeline(graph, RETAINING, {}))
+    mode = Mode(collect=False, order='sequential')
+    peak = measure_peak(f'{__name__}:products_by_equations', False, mode, _STEPS)
+    assert peak.later - peak.resting == needed
 
 
 def _optimized(path: Path) -> Optimized:

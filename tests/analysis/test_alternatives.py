@@ -6,6 +6,7 @@ from typing import Dict, List
 import pytest
 
 from tests.graphs import Draft
+from transpiler.analysis.elsewhere import other_ways, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RegionKind, Size
 from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
@@ -138,6 +139,33 @@ def test_of_the_results_of_an_op_that_chooses_one_is_made() -> None:
         draft.op('last', 'a b', '')
         draft.op('end', '', '')
         assert Timeline(draft.graph, COLLECTING, {}).peak_bytes == expected * UNIT
+
+
+def test_what_is_chosen_for_a_branch_that_is_not_taken_is_not_made() -> None:
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.values('a b x ga gb')
+    draft.op('fill', '', 'x')
+    taken = branch(draft, 'a', 1, 0, True, True)
+    other = branch(draft, 'b', 1, 0, True, False)
+    draft.op('select_output', 'x', 'ga gb', chooses=True)
+    back = {}
+    for name, forward in (('b', other), ('a', taken)):
+        op = draft.op('conditional_block_grad', f'g{name}', '')
+        back[name] = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=forward)
+    draft.op('end', '', '')
+    whole = Timeline(draft.graph, COLLECTING, {})
+    assert units(whole)['conditional_block_grad'] == [1, 1]  # nobody knows which was chosen
+    ways = {name: frozenset({forward, back[name]}) for name, forward in (('a', taken), ('b', other))}
+    assert set(ways.values()) < set(other_ways(draft.graph))
+    found = {name: without(draft.graph, way) for name, way in ways.items()}
+    assert {
+        name: units(Timeline(each, COLLECTING, {}))['conditional_block_grad']
+        for name, each in found.items()
+    } == {
+        'a': [1, 0],
+        'b': [1, 1]  # which waits for the second
+    }
 
 
 @pytest.mark.parametrize('exclusive', [True, False])

@@ -51,15 +51,19 @@ def test_the_same_graph_gives_the_same_plan(seed: int, model: Runtime) -> None:
     assert one.graph == other.graph and one.held == other.held and one.steps == other.steps
 
 
+@pytest.mark.parametrize('parallel', [False, True])
 @pytest.mark.parametrize('seed, model', CASES)
-def test_a_budget_is_kept_or_refused_with_the_least_that_is_possible(seed: int,
-                                                                     model: Runtime) -> None:
-    free = planned(seed, model)[1]
+def test_a_budget_is_kept_or_refused_with_the_least_that_is_possible(seed: int, model: Runtime,
+                                                                     parallel: bool) -> None:
+    options = PlanOptions(parallel=parallel)
+    free = planned(seed, model, options)[1]
     for budget in {free.budget_bytes, free.after.peak_bytes // 2}:
         try:
-            _, done = planned(seed, model, PlanOptions(budget=budget))
-        except MemoryBudgetError:
-            assert budget < free.budget_bytes
+            _, done = planned(seed, model, replace(options, budget=budget))
+        except MemoryBudgetError as error:
+            least = error.best_bytes
+            assert budget < least <= free.budget_bytes
+            assert planned(seed, model, replace(options, budget=least))[1].sure_bytes == least
         else:
             assert done.sure_bytes <= budget
 

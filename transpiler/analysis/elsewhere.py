@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple
 
-from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir import RELEASE, Graph, Op, RegionKind
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
@@ -45,19 +45,30 @@ def other_ways(graph: Graph) -> List[FrozenSet[int]]:
 
 
 def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
-    """`graph` when `branches` are not taken: what they alone make is not there; their gradients are zeros. What they would have read
-    is kept until they are passed by."""
+    """`graph` when `branches` are not taken: what they alone make is not there, and what is chosen for their gradients, which
+    are zeros, is not made. What they would have read is kept until they are passed by."""
+    left_out = {r: graph.ops[graph.regions[r].op] for r in branches}
     ops = list(graph.ops)
-    for branch in branches:
-        op = ops[graph.regions[branch].op]
+    for op in left_out.values():
         ops[op.id] = replace(op, operands=(*op.operands, *_read_from_around(graph, op)))
     regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
     never = {
-        v for r in branches if graph.regions[r].kind is RegionKind.BRANCH
-        for v in graph.ops[graph.regions[r].op].writes()
+        v for r, op in left_out.items() if graph.regions[r].kind is RegionKind.BRANCH
+        for v in op.writes()
     }
+    changed = Graph(graph.values, ops, regions)
+    never |= _never_chosen(changed, {op.id for op in left_out.values()})
     values = [replace(v, size=None, at_most=None) if v.id in never else v for v in graph.values]
     return Graph(values, ops, regions)
+
+
+def _never_chosen(graph: Graph, left_out: Set[int]) -> Set[int]:
+    """Of the results of ops that choose one, those that nobody reads but ops of `left_out`."""
+    choices = {v for op in graph.walk() if op.facts.chooses for v in op.results}
+    if not choices:
+        return choices
+    read = (op.reads() for op in graph.walk() if op.kind != RELEASE and op.id not in left_out)
+    return choices.difference(*read)
 
 
 def _read_from_around(graph: Graph, op: Op) -> Iterator[int]:

@@ -246,11 +246,37 @@ class Lifetimes:
             for lifetime in list(self.by_region[region.id].values()):
                 if released.issuperset(lifetime.storages):
                     continue
-                if not region.id and lifetime.storages[0] in released | forgotten:
-                    self._hold_older(lifetime, released)
+                if not region.id:
+                    self._hold_older(lifetime, released, lifetime.storages[0]
+                                     in released | forgotten)
                 lifetime.first = lifetime.first if region.id else 0
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
+
+    @property
+    def left_elsewhere(self) -> Dict[int, Size]:
+        """Of what a run leaves to the next in the main region, by storage, what kernels then make in other memory, and no other name
+        holds."""
+        if self.runtime.collects or not self._made_elsewhere:
+            return {}
+        emptied = self._emptied_by(RELEASE) | self._emptied_by(FORGET)
+        alone = (each for each in self.by_region[0].values()
+                 if len(each.storages) == 1 and not each.first)
+        return {
+            each.storages[0]: each.size
+            for each in alone
+            if each.storages[0] in self._made_elsewhere.keys() - emptied
+        }
+
+    @cached_property
+    def _made_elsewhere(self) -> Dict[int, FrozenSet[int]]:
+        """By storage: ops that do not make it in the memory that it has."""
+        found: Dict[int, FrozenSet[int]] = {}
+        for op in self._graph.walk():
+            for value in op.late_results(op.workspace is None or bool(op.workspace)):
+                storage = self._graph.values[value].storage
+                found[storage] = found.get(storage, frozenset()) | {op.id}
+        return found
 
     def _emptied_by(self, kind: str) -> FrozenSet[int]:
         """Storages that ops of that kind empty."""
@@ -258,19 +284,22 @@ class Lifetimes:
         return frozenset(values[v].storage for op in self._graph.walk() if op.kind == kind
                          for v in op.writes())
 
-    def _hold_older(self, lifetime: Lifetime, released: FrozenSet[int]) -> None:
-        """For an allocation of the main region that later tenants keep to the next run, when the first one, which is emptied, has
-        to make another: there are two until that is handed on to the last that has kept the older one."""
+    def _hold_older(self, lifetime: Lifetime, released: FrozenSet[int], emptied: bool) -> None:
+        """For an allocation of the main region that later tenants keep to the next run, when the first one has to make another, as it is
+        `emptied`, or as its kernel does: there are two until that is handed on to the last that has kept the older one."""
         keeping = next((s for s in reversed(lifetime.storages[1:]) if s not in released), None)
-        if keeping is None:
-            return
         first = lifetime.storages[0]
+        makers = self._made_elsewhere.get(first, frozenset())
+        if keeping is None or not (emptied or makers):
+            return
         touches = ((op, self.seen_from(op, 0)[0])
                    for op, value in self.touches(0)
                    if self._graph.values[value].storage == first)
         handed_on = next(self.position[op] for op, _, taker in self.shared if taker == keeping)
-        made = min((at for op, at in touches if at >= 0 and op.kind not in (RELEASE, FORGET)),
-                   default=handed_on)
+        made = min(
+            (at for op, at in touches
+             if at >= 0 and op.kind not in (RELEASE, FORGET) and (emptied or op.id in makers)),
+            default=handed_on)
         if made < handed_on:
             self.by_region[0][keeping] = Lifetime(made,
                                                   handed_on - 1,

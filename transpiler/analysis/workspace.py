@@ -76,26 +76,25 @@ def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
     shared = graph.storage_members()
-    held: Dict[int, int] = {}
+    found = _beside_results(graph, timeline, dict.fromkeys(shared, 0)) if shared else {}
+    left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
+    later = _beside_results(graph, timeline, left) if left else {}
+    return {op: max(found.get(op, 0), later.get(op, 0)) for op in {**found, **later}}
+
+
+def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> Dict[int, int]:
+    """The same for storages of which names have `held` so many bytes before the first op, which is changed."""
     found: Dict[int, int] = {}
-    for op in graph.walk() if shared else ():
-        late = _late_results(op, timeline.dims)
-        for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in shared):
+    for op in graph.walk():
+        late = op.late_results(op.workspace is None or bool(workspace_bytes(op, timeline.dims)))
+        for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in held):
             bound = 0 if op.kind in MEMORY_KINDS or value.bound is None else timeline.evaluate(
                 value.bound)
-            was = held.get(value.storage, 0)
+            was = held[value.storage]
             if was < bound or value.id in late:
                 found[op.id] = found.get(op.id, 0) + min(was, bound)
             held[value.storage] = max(was, bound) if bound else 0
     return found
-
-
-def _late_results(op: Op, dims: Mapping[str, int]) -> FrozenSet[int]:
-    """Values that the kernel of `op` does not make in the memory that their names have."""
-    at = op.facts.elsewhere
-    if op.facts.late and (op.workspace is None or workspace_bytes(op, dims)):
-        at |= op.facts.late
-    return frozenset(op.results[position] for position in at) - {-1}
 
 
 def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -> List[int]:

@@ -120,6 +120,11 @@ class Op:
         if self.origin == -1:
             self.origin = self.id
 
+    def late_results(self, takes_own: bool) -> FrozenSet[int]:
+        """Values that its kernel does not make in the memory that their names have; `takes_own`: if it needs some for itself."""
+        at = self.facts.elsewhere | (self.facts.late if takes_own else frozenset())
+        return frozenset(self.results[position] for position in at) - {-1}
+
     def reads(self) -> Tuple[int, ...]:
         """Ids of the values it names as inputs, each once."""
         found = self._accesses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Dict, Iterator, Sequence
+from typing import Callable, Dict, Iterator, List, Sequence
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
@@ -15,6 +15,8 @@ from transpiler.planning.sequences import (ARRAYS, COPIES, FIRST, RECOMPUTE, UNR
                                            Sequences, within_loops)
 
 _MOST_NAMED = 8
+# Before a budget is refused.
+_MOST_FINISHED = 6
 
 
 def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
@@ -67,8 +69,10 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
         finished = fitter.within_peak(budget, judge) or fitter.lowest()
     done = finish(replace(finished, left_alone=best.left_alone))
     if done.sure_bytes > budget:
+        done = min([done, *map(finish, _nearest([best, *tried]))], key=lambda plan: plan.sure_bytes)
+    if done.sure_bytes > budget:
         raise over_budget(done, budget)
-    return done
+    return replace(done, left_alone=best.left_alone)
 
 
 def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:
@@ -79,6 +83,13 @@ def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:
         if other is None or plan.timely_bytes < other.timely_bytes:
             lowest[plan.extra_seconds] = plan
     yield from (lowest[seconds] for seconds in sorted(lowest))
+
+
+def _nearest(plans: Sequence[Plan]) -> List[Plan]:
+    """Those that would need least if they were finished for a budget, which is more than the peak that they were chosen by; none that
+    is worse than no plan."""
+    found = {id(plan.graph): plan for plan in plans if plan.needed_bytes <= plan.needed_before}
+    return sorted(found.values(), key=lambda plan: plan.budget_bytes)[:_MOST_FINISHED]
 
 
 def over_budget(lowest: Plan, budget: int) -> MemoryBudgetError:

@@ -50,7 +50,7 @@ def plan(graph: Graph,
     except MemoryBudgetError as error:
         done = _for_budget(runner, free(), options, sequences)
         if done.sure_bytes > options.budget:
-            done = _again_for_budget(runner, options, sequences, error)
+            done = _again_for_budget(runner, done, options, sequences, error)
     if not runner.grows_elsewhere(done):
         return done
     found = (each for each in _other_ways(runner, tried, free, options, sequences)
@@ -75,10 +75,10 @@ def _for_budget(runner: Runner, lowest: Plan, options: PlanOptions, sequences: S
     return lowest if lowest.frees_in_time else finish(runner, lowest, options, sequences)
 
 
-def _again_for_budget(runner: Runner, options: PlanOptions, sequences: Sequences,
+def _again_for_budget(runner: Runner, free: Plan, options: PlanOptions, sequences: Sequences,
                       error: MemoryBudgetError) -> Plan:
     """The cheapest plan for the budget that computes some of the main block again where the runtime frees nothing by itself; raises
-    `error`, or one that names a lower peak, if there is none."""
+    `error`, or one that names a lower peak, if there is none: that of `free`, which was made for no budget, too."""
     budget = options.budget
     finished = partial(finish, runner, options=options, sequences=sequences)
 
@@ -88,11 +88,12 @@ def _again_for_budget(runner: Runner, options: PlanOptions, sequences: Sequences
                                   lambda each: finished(released(runner, each))) or fitter.lowest()
 
     found = [finished(each) for each in computed_again(runner, options, sequences, choose)]
-    if not found or found[0].sure_bytes >= error.best_bytes:
+    lowest = min([*found, free], key=lambda each: each.sure_bytes)
+    if lowest.sure_bytes >= error.best_bytes:
         raise error
-    if found[0].sure_bytes > budget:
-        raise over_budget(found[0], budget) from error
-    return found[0]
+    if lowest.sure_bytes > budget:
+        raise over_budget(lowest, budget) from error
+    return lowest
 
 
 def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
