@@ -203,6 +203,31 @@ def test_where_nothing_is_collected_buffers_go_with_their_last_use() -> None:
         max(peak.first, peak.later) - peak.resting < 1.03 * report.needed_bytes for peak in peaks)
 
 
+@pytest.mark.parametrize("network", (paddle.nn.LSTM, paddle.nn.GRU, paddle.nn.SimpleRNN))
+def test_who_averages_a_flat_parameter_stays_behind_the_updates_of_its_slices(network: Any) -> None:
+    """The startup program alone says what the flat parameter is."""
+    with new_programs() as (main, startup):
+        loss = square_loss(network(8, 16, 2)(data("x", 4, 5, 8))[0])
+        paddle.optimizer.Adam(0.1).minimize(loss)
+        paddle.static.ExponentialMovingAverage(0.9).update()
+    (made,) = [op for op in startup.global_block().ops if op.type == "coalesce_tensor"]
+    graph = import_program(main.desc.serialize_to_string(), [loss.name]).graph
+    name_of = {v.id: v.name for v in graph.values}
+    (whole,), slices = made.output("FusedOutput"), set(made.output("Output"))
+    order = graph.regions[0].ops
+    last = max(at for at, o in enumerate(order)
+               if slices.intersection(map(name_of.get, graph.ops[o].writes())))
+    averaging = [
+        at for at, o in enumerate(order) if whole in map(name_of.get, graph.ops[o].reads())
+    ]
+    assert averaging and averaging[0] > last and len(slices) > 2
+    changed = graph.copy()
+    ops = changed.regions[0].ops
+    ops.insert(last, ops.pop(averaging[0]))
+    with pytest.raises(VerificationError):
+        verify(graph, changed, {each: each for each in ops})
+
+
 def test_slices_that_a_branch_touches_leave_the_order_as_it_is() -> None:
     with new_programs() as (main, _):
         hidden = data("x", 4, 8)

@@ -24,7 +24,7 @@ from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
 from transpiler.backends.paddle2.separate import makes_separately, spare_released
 from transpiler.backends.paddle2.shapes import Inferred, infer
-from transpiler.backends.paddle2.slices import link_slices
+from transpiler.backends.paddle2.slices import link_flat_parameters, link_slices
 from transpiler.backends.paddle2.workspaces import Workspaces
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
@@ -202,6 +202,7 @@ class _Importer:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
         self._mark_fed_and_fetched()
         link_slices(self._graph, self._descs)
+        link_flat_parameters(self._graph, self._message.blocks[0])
         link_caches(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)

@@ -5,10 +5,15 @@ collective works on the buffer, and `depend` ops, which copy nothing, say so to 
 the buffer, and whoever touches a slice touches the buffer, too: a write changes what it holds, which all that read any slice
 of it see. So its writers keep their order, it lives from the first touch to the last, and is proved like any other value. It is
 let go of with all its slices.
+
+`paddle.nn.LSTM` and its like have one flat parameter for all of a network's, which the startup program makes slices of it. The main
+program says nothing of that: there the flat one is a parameter that nothing writes, of the size of all that the network's op is
+given. Who reads it, as a moving average of all parameters does, reads what optimizers have written to the others.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Dict, List, Mapping, Set, Tuple
 
@@ -71,18 +76,43 @@ def _measure(values: List[Value]) -> None:
         value.buffer, value.skipped = buffer.id, skipped
 
 
+def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
+    """Lets who reads a flat parameter read the parameters that may be slices of it, by the shapes that `main` declares."""
+    declared = {v.name: tuple(v.type.lod_tensor.tensor.dims) for v in main.vars if v.is_parameter}
+    shapes = {v.id: declared[v.name] for v in graph.values if v.parameter and v.name in declared}
+    written = {v for op in graph.walk() for v in op.writes() if v in shapes}
+    flat: Dict[int, List[int]] = {}  # by elements
+    for value, shape in shapes.items() if written else ():
+        if value not in written and len(shape) == 1:
+            flat.setdefault(shape[0], []).append(value)
+    slices: Dict[int, Set[int]] = {}
+    for op in graph.walk() if flat else ():
+        given = {v for v in op.reads() if v in shapes}
+        if len(given) > 1:
+            for whole in flat.get(sum(math.prod(shapes[v]) for v in given), ()):
+                slices.setdefault(whole, set()).update(given)
+    for op in graph.walk() if slices else ():
+        more = {v for whole in op.reads() for v in slices.get(whole, ())}
+        _touch_more(op, more.difference(op.reads()), set())
+
+
 def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
-    """Operands and results more, behind those that its description names."""
     read, written = (_added(values, buffer_of) for values in (op.reads(), op.writes()))
-    read |= written  # the rest of the buffer stays
-    if not read:
+    if not _touch_more(op, read | written, written):  # the rest of the buffer stays
         return
-    # What it computes of all its operands is not a sum, or one element after the other, of these.
-    op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
     if op.kind == _ORDERS and len({buffer_of.get(v) for v in op.reads() + op.writes()}) == 1:
         op.facts = replace(op.facts, side_effect=False)
+
+
+def _touch_more(op: Op, read: Set[int], written: Set[int]) -> bool:
+    """Operands and results more, behind those that its description names. Whether there are any."""
+    if not read:
+        return False
+    # What it computes of all its operands is not a sum, or one element after the other, of these.
+    op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
     op.operands += tuple(sorted(read))
     op.results += tuple(sorted(written))
+    return True
 
 
 def _added(values: Tuple[int, ...], buffer_of: Mapping[int, int]) -> Set[int]:
