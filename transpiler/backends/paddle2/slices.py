@@ -7,8 +7,9 @@ of it see. So its writers keep their order, it lives from the first touch to the
 let go of with all its slices.
 
 `paddle.nn.LSTM` and its like have one flat parameter for all of a network's, which the startup program makes slices of it. The main
-program says nothing of that: there the flat one is a parameter that nothing writes, of the size of all that the network's op is
-given. Who reads it, as a moving average of all parameters does, reads what optimizers have written to the others.
+program says nothing of that: there the flat one is a parameter that may be trained, and is not, of the size of all that the
+network's op is given, which are. Who reads it, as a moving average of all parameters does, reads what optimizers have written to
+the others.
 """
 
 from __future__ import annotations
@@ -77,18 +78,19 @@ def _measure(values: List[Value]) -> None:
 
 
 def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
-    """Lets who reads a flat parameter read the parameters that may be slices of it, by the shapes that `main` declares."""
-    declared = {v.name: tuple(v.type.lod_tensor.tensor.dims) for v in main.vars if v.is_parameter}
-    shapes = {v.id: declared[v.name] for v in graph.values if v.parameter and v.name in declared}
+    """Lets who reads a flat parameter read the parameters that may be slices of it, by what `main` declares."""
+    declared = {v.name: v for v in main.vars if v.is_parameter}
+    found = {v.id: declared[v.name] for v in graph.values if v.parameter and v.name in declared}
+    shapes = {v: tuple(desc.type.lod_tensor.tensor.dims) for v, desc in found.items()}
     written = {v for op in graph.walk() for v in op.writes() if v in shapes}
     flat: Dict[int, List[int]] = {}  # by elements
     for value, shape in shapes.items() if written else ():
-        if value not in written and len(shape) == 1:
+        if len(shape) == 1 and value not in written and not found[value].stop_gradient:
             flat.setdefault(shape[0], []).append(value)
     slices: Dict[int, Set[int]] = {}
     for op in graph.walk() if flat else ():
         given = {v for v in op.reads() if v in shapes}
-        if len(given) > 1:
+        if len(given) > 1 and given <= written:
             for whole in flat.get(sum(math.prod(shapes[v]) for v in given), ()):
                 slices.setdefault(whole, set()).update(given)
     for op in graph.walk() if slices else ():
