@@ -16,7 +16,7 @@ from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
 from transpiler.errors import MemoryBudgetError, VerificationError
 from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
-from transpiler.ir.packed import Packed
+from transpiler.ir.columns import Columns
 from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Sizes,
@@ -106,7 +106,7 @@ def rewrite_and_report(backend: Backend,
     with _no_cycle_collection(), backend.session():
         decision = decide(backend, target, request, options, task)
         tried(decision)
-        reported = Packed(decision.report)
+        reported = Columns(decision.report)
         written = None if decision.written is None else backend.kept(decision.written)
         del decision
         _drop_caches()

@@ -47,8 +47,9 @@ def test_a_back_end_has_what_the_interface_names(folder: str, name: str, importe
         pytest.skip(f'needs the Paddle of backends/{folder}')
     programs = importlib.import_module(f'transpiler.backends.{folder}.programs')
     found, read = getattr(programs, name), getattr(programs, imported)
-    assert {'read', 'write', 'reread', 'apply', 'session', 'runtime', 'cost',
-            'run_kernels'} == set(named_by(Backend))
+    assert {
+        'read', 'write', 'kept', 'reread', 'apply', 'session', 'runtime', 'cost', 'run_kernels'
+    } == set(named_by(Backend))
     check_members(Backend, found)
     for member in named_by(Imported):
         assert hasattr(read, member) or member in read.__annotations__

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Callable, TypeVar
 
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir.packed import Packed
+from transpiler.ir.columns import Columns
 from transpiler.planning import Plan
 
 _T = TypeVar('_T')
@@ -21,14 +21,14 @@ class StoredPlan:
         timelines = (plan.before, plan.after)
         # In segments, and for a predictor, what runs is another graph than that of the plan.
         graphs = (plan.original, plan.graph, *(each.graph for each in timelines))
-        once = {number: Packed(graph) for number, graph in {id(g): g for g in graphs}.items()}
+        once = {number: Columns(graph) for number, graph in {id(g): g for g in graphs}.items()}
         self._graphs = [once[id(graph)] for graph in graphs]
         self._told = [(each.lifetimes.runtime, dict(each.dims)) for each in timelines]
         self._least: Callable[[], float] = float
         if plan.recomputed is not None:  # the problem that the bound follows from is as large as a graph
             self._least = least = plan.recomputed.bound()
             plan = replace(plan, recomputed=replace(plan.recomputed, bound=lambda: least))
-        self._rest = Packed(plan, without=('original', 'graph', 'before', 'after'))
+        self._rest = Columns(plan, without=('original', 'graph', 'before', 'after'))
 
     @property
     def plan(self) -> Plan:

@@ -16,6 +16,7 @@ from tests.backends.paddle3.running import MIB, assert_equal, in_order, optimize
 from transpiler.analysis.carried_sums import CarriedSum, carried_sums
 from transpiler.backends.paddle3.programs import LivePrograms
 from transpiler.backends.paddle3.releases import is_release, number, released, unites
+from transpiler.backends.scopes import fresh_scope
 from transpiler.errors import VerificationError
 from transpiler.flow import decide, write_proved
 from transpiler.ir import RELEASE, SHARE, Graph, OpFacts
@@ -49,7 +50,7 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
             main, total = chain(release)
             executor = paddle.static.Executor(paddle.CPUPlace())
             before = settled.at_rest()
-            with in_order():
+            with in_order(), fresh_scope():  # which holds no feed of tests before
                 core.host_memory_stat_reset_peak_value('Allocated', 0)
                 executor.run(main, feed=feed, fetch_list=[total])
             peak = core.host_memory_stat_peak_value('Allocated', 0)

@@ -25,7 +25,7 @@ from transpiler.backends.settings import collects_garbage, static_mode
 from transpiler.backends.workers import rank_over_gloo
 from transpiler.errors import VerificationError
 from transpiler.ir import Graph
-from transpiler.ir.packed import Packed
+from transpiler.ir.columns import Columns
 from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
 
 _PIPELINE = (
@@ -68,7 +68,7 @@ class Programs:
         return emit(imported, graph, done, held, segments)
 
     def kept(self, written: EmittedProgram) -> Callable[[], EmittedProgram]:
-        return Packed(written).again
+        return Columns(written).again
 
     def reread(self, imported: ImportedProgram, written: EmittedProgram) -> Tuple[Graph, Origins]:
         fetched = [v.name for v in imported.graph.values if v.fetched]

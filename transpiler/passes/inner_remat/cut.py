@@ -63,14 +63,14 @@ def _put_back(problem: InnerProblem, seconds: float, rate: float) -> FrozenSet[i
 
 def extra_seconds(problem: InnerProblem, rebuilt: FrozenSet[int]) -> float:
     """Of a step, for all clones."""
-    return sum(problem.seconds[op] for op in _ops_of(problem, rebuilt))
+    return problem.repeats * sum(problem.seconds[op] for op in _ops_of(problem, rebuilt))
 
 
 def kept_bytes(problem: InnerProblem, rebuilt: FrozenSet[int]) -> int:
-    """Bytes of what stays for the gradient: what it needs and what the rebuilt values are made of."""
+    """Bytes of what stays for the gradient in a step: what it needs and what the rebuilt values are made of."""
     made_of = {v for value in rebuilt for v in clone_operands(problem.producer[value])}
     kept = (problem.needed | made_of) - rebuilt
-    return sum(problem.size.get(v, 0) for v in kept - problem.free)
+    return problem.repeats * sum(problem.size.get(v, 0) for v in kept - problem.free)
 
 
 def cut(problem: InnerProblem, rate: float, kept: FrozenSet[int] = frozenset()) -> FrozenSet[int]:

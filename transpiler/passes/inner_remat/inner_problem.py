@@ -27,8 +27,10 @@ class InnerProblem:
     needed: Set[int]  # forward values whose data the gradient reads
     producer: Dict[int, Op]  # by forward value, ops that may be cloned
     free: Set[int]  # values that the gradient can read at no cost
-    size: Dict[int, int] = field(default_factory=dict)  # bytes kept in all runs of a step
-    seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op in a step
+    repeats: int = 1  # how often the forward op runs in a step
+    # In all trips of one run, for a cut has no numbers for those of many loops in loops.
+    size: Dict[int, int] = field(default_factory=dict)  # bytes kept
+    seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op
 
 
 def drop_shape_readers(graph: Graph, gradient: Region) -> None:
@@ -82,8 +84,9 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext,
         if v >= 0 and graph.values[v].region == forward.id and v not in copies
     }
     free = copies | (pinned & needed)
-    runs = graph.runs_of(forward.id).evaluate(context.dims)
-    problem = InnerProblem(forward, gradient, needed - free, {}, free)
+    trips = forward.trips.evaluate(context.dims)
+    repeats = graph.runs_of(forward.parent).evaluate(context.dims)
+    problem = InnerProblem(forward, gradient, needed - free, {}, free, repeats)
     problem.producer = {
         **_clonable(graph, forward, gradient, writers, context.recompute == 'cheap'),
         **_reloads(graph, gradient)
@@ -91,9 +94,9 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext,
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
     for value in map(graph.values.__getitem__, problem.needed | asked):
         if value.region == forward.id and value.size is not None:
-            problem.size[value.id] = value.size.evaluate(context.dims) * runs
+            problem.size[value.id] = value.size.evaluate(context.dims) * trips
     for op in problem.producer.values():
-        problem.seconds[op.id] = _clone_seconds(graph, op, context) * runs
+        problem.seconds[op.id] = _clone_seconds(graph, op, context) * trips
     return problem
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Collection, Dict, Generic, Hashable, Iterator, List, Sequence, Type, TypeVar
 
 from transpiler.ir.facts import OpFacts
@@ -16,7 +17,7 @@ _MANY = (tuple, list, set, frozenset)
 _NUMBERS, _TEXTS, _THINGS, _DICTS, _ROWS, _FLOATS, _TRUTHS, _FIRST_OF_MANY = range(8)
 
 
-class Packed(Generic[_T]):
+class Columns(Generic[_T]):
     """`thing`, a dataclass, without some of its fields: as often as somebody asks, an equal one is made again.
 
     Numbers, texts, tuples, lists, sets and dicts of them, and other dataclasses in it are taken apart, column by column; what else there is
@@ -53,10 +54,9 @@ class _Writer:
 
     def write(self, column: Sequence[Any]) -> None:
         kinds = set(map(type, column))
-        if kinds <= {int, type(None)} and all(
-                each is None or abs(each) < -_NONE for each in column):
+        if kinds <= {int, type(None)} and _fit(column):
             self._numbers(_NUMBERS, [_NONE if each is None else each for each in column])
-        elif kinds == {str} and not any(_BETWEEN in each for each in column):
+        elif kinds == {str} and _BETWEEN not in ''.join(column):
             self.numbers.append(_TEXTS)
             self.texts += column
         elif kinds == {bool}:
@@ -81,7 +81,7 @@ class _Writer:
         elif dataclasses.is_dataclass(kind) and kind is not OpFacts:
             self._numbers(_ROWS, [self._number(kind)])
             for name in _fields(kind):
-                self.write([getattr(row, name) for row in column])
+                self.write(list(map(attrgetter(name), column)))
         else:
             self._numbers(_THINGS, list(map(self._number, column)))
 
@@ -93,6 +93,11 @@ class _Writer:
         if number == len(self.things):
             self.things.append(thing)
         return number
+
+
+def _fit(column: Sequence[Any]) -> bool:
+    numbers = [each for each in column if each is not None]
+    return not numbers or _NONE < min(numbers) <= max(numbers) < -_NONE
 
 
 class _Reader:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.graphs import generated
 from transpiler.ir import Op, Size, Value
-from transpiler.ir.packed import Packed
+from transpiler.ir.columns import Columns
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Row:
 
 
 def _again(found: Any) -> Any:
-    return Packed(Row('', found)).again().found
+    return Columns(Row('', found)).again().found
 
 
 def _typed(thing: Any) -> Any:
@@ -50,7 +50,7 @@ def test_sets_come_back() -> None:
 def test_graphs_come_back_equal_in_other_objects_each_time() -> None:
     for seed in range(20):
         graph = generated(seed)
-        stored = Packed(graph)
+        stored = Columns(graph)
         first, second = stored.again(), stored.again()
         assert first == graph and second == graph
         assert not {id(v) for v in first.values} & {id(v) for v in (*graph.values, *second.values)}
@@ -60,7 +60,7 @@ def test_graphs_come_back_equal_in_other_objects_each_time() -> None:
 def test_no_value_and_no_op_of_a_packed_graph_is_kept() -> None:
     graph = generated(1)
     assert graph.values and graph.ops
-    stored = Packed(graph)
+    stored = Columns(graph)
     reached: List[Any] = [stored]
     seen = set()
     while reached:
@@ -72,5 +72,5 @@ def test_no_value_and_no_op_of_a_packed_graph_is_kept() -> None:
 
 
 def test_fields_can_be_left_out_and_given_again() -> None:
-    stored = Packed(Row('a', object()), without=('found',))
+    stored = Columns(Row('a', object()), without=('found',))
     assert stored.again(found=3) == Row('a', 3)
