@@ -7,13 +7,14 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 import paddle
 import pytest
-from paddle.base import core
+from paddle.base import core, executor
 
-from benchmarks.programs import loops, simple
+from benchmarks.programs import build, loops, simple, small_options
 from benchmarks.programs.case import Case, Options
 from tests import settled
 from tests.backends.paddle3.running import MIB, assert_equal, in_order, optimized, run
 from transpiler.analysis.carried_sums import CarriedSum, carried_sums
+from transpiler.backends.paddle3.pinning import OrderedExecutor
 from transpiler.backends.paddle3.programs import LivePrograms
 from transpiler.backends.paddle3.releases import is_release, number, released, unites
 from transpiler.backends.scopes import fresh_scope
@@ -48,14 +49,14 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
     try:
         for release in (False, True):
             main, total = chain(release)
-            executor = paddle.static.Executor(paddle.CPUPlace())
+            runner = paddle.static.Executor(paddle.CPUPlace())
             before = settled.at_rest()
             with in_order(), fresh_scope():  # which holds no feed of tests before
                 core.host_memory_stat_reset_peak_value('Allocated', 0)
-                executor.run(main, feed=feed, fetch_list=[total])
+                runner.run(main, feed=feed, fetch_list=[total])
             peak = core.host_memory_stat_peak_value('Allocated', 0)
             needed.append((peak - before) // (4 * SIDE * SIDE))
-            del executor
+            del runner
     finally:
         paddle.set_flags({'FLAGS_eager_delete_tensor_gb': 0.0})
     assert needed == [STEPS + 1, 3]
@@ -64,9 +65,9 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
 def test_to_fetch_what_was_released_is_an_error_and_no_number() -> None:
     main, total = chain(True)
     gone = next(op for op in main.global_block().ops if is_release(op)).operand_source(0)
-    executor = paddle.static.Executor(paddle.CPUPlace())
+    runner = paddle.static.Executor(paddle.CPUPlace())
     with in_order(), pytest.raises(RuntimeError, match='memory_size'):
-        executor.run(main, feed={'x': np.zeros((SIDE, SIDE), 'float32')}, fetch_list=[total, gone])
+        runner.run(main, feed={'x': np.zeros((SIDE, SIDE), 'float32')}, fetch_list=[total, gone])
 
 
 @pytest.mark.parametrize('name', ['gru_loop', 'attention_loop', 'loop'])
@@ -102,6 +103,19 @@ def test_a_budget_is_kept_without_the_collector(share: float) -> None:
     seen = run(case, 3)
     assert report.changed and max(seen.peaks) * MIB <= report.sure_bytes <= budget
     assert_equal(before, seen)
+
+
+@pytest.mark.parametrize('name', ['resnet18', 'transformer', 'gru_loop', 'cond_in_loop'])
+def test_values_do_not_depend_on_the_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that loads a saved program knows nothing of us: it runs several ops at a time, in Paddle's order."""
+    case, plain = (build(name, small_options(name)) for _ in range(2))
+    optimized(case, recompute='max')
+    assert any(is_release(op) for op in case.main.global_block().ops)
+    alone, = OrderedExecutor.__bases__
+    monkeypatch.setattr(executor, '_StandaloneExecutor', alone)
+    before = run(plain, 3)
+    for _ in range(4):
+        assert_equal(before, run(case, 3))
 
 
 # ---------------------------------------------------------------------------------------------------
