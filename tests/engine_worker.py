@@ -17,6 +17,7 @@ from paddle.distributed.auto_parallel.static import process_group
 from paddle.distributed.fleet import auto
 
 from benchmarks.fleet import digest
+from tests.meeting import meet
 
 STEPS, ROWS, WIDTH, LAYERS = 4, 64, 128, 6
 
@@ -59,10 +60,7 @@ def _engine(optimized: bool) -> auto.Engine:
 
 
 def _work(optimized: bool) -> Dict[str, Any]:
-    paddle.enable_static()
-    print("MEETING", flush=True)
-    paddle.distributed.init_parallel_env()
-    print("MET", flush=True)
+    meet()
     _without_devices()
     engine = _engine(optimized)
     history = engine.fit(_Batches(), batch_size=ROWS, steps_per_epoch=STEPS, verbose=0)

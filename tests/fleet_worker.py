@@ -17,6 +17,7 @@ from paddle.distributed import fleet
 from paddle.distributed.passes import PassManager, new_pass
 
 from benchmarks.fleet import Programs, built, digest, trained, without_devices
+from tests.meeting import meet
 
 STEPS, ROWS, WIDTH, LAYERS = 3, 32, 768, 12
 WORKERS = int(os.environ["PADDLE_TRAINERS_NUM"])
@@ -26,11 +27,7 @@ def _start() -> None:
     """Gloo's ring stands before a program is built: the ops that would make it are for devices only. Between what is printed, all
     that happens is Paddle's and the machine's: nothing of ours is imported yet."""
     without_devices()
-    paddle.enable_static()
-    print("MEETING", flush=True)
-    paddle.distributed.init_parallel_env()
-    fleet.init(is_collective=True)
-    print("MET", flush=True)
+    meet(lambda: fleet.init(is_collective=True))
 
 
 def _network(hidden: Any) -> Any:

@@ -13,6 +13,7 @@ from paddle import static
 from paddle.distributed import fleet
 
 from benchmarks.fleet import Programs, built, trained, without_devices
+from tests.meeting import meet
 
 STEPS, LAYERS = 3, 8
 WORKERS = int(os.environ["PADDLE_TRAINERS_NUM"])
@@ -93,11 +94,7 @@ def _planned(rank_is_known: bool) -> Tuple[Programs, Any, List[str]]:
 
 def _work(rank: int) -> Dict[str, Any]:
     without_devices()
-    paddle.enable_static()
-    print("MEETING", flush=True)
-    paddle.distributed.init_parallel_env()
-    fleet.init(is_collective=True)
-    print("MET", flush=True)
+    meet(lambda: fleet.init(is_collective=True))
     sent = _broadcasts(_build()[0])
     programs, report, left = _planned(rank_is_known=True)
     optimized = trained(programs, rank, (ROWS, WIDTH), STEPS)

@@ -268,8 +268,8 @@ def _in_segments_or_whole(backend: Backend, imported: Imported, runtime: Runtime
 def _no_cycle_collection() -> Iterator[None]:
     """Planning makes many objects and few cycles: looking for those among all that Paddle holds takes a third of its time. Who looks
     for them meanwhile looks at those alone that were made since."""
-    enabled, freezes = gc.isenabled(
-    ), not gc.get_freeze_count()  # or others would be thawed with ours
+    enabled = gc.isenabled()
+    freezes = not gc.get_freeze_count()  # or others would be thawed with ours
     gc.disable()
     if freezes:
         gc.freeze()

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Dict, Iterator, List, Mapping, NamedTuple
 
-from transpiler.ir import MEMORY_KINDS, Graph, Op, Region, RegionKind
-
-_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+from transpiler.ir import MEMORY_KINDS, Graph, Op, Region
 
 
 class CarriedSum(NamedTuple):
@@ -23,7 +21,7 @@ class CarriedSum(NamedTuple):
 
 def carried_sums(graph: Graph) -> List[CarriedSum]:
     """All of `graph`, whether their memory is one already or not."""
-    regions = [r for r in graph.regions if r.kind in _LOOPS and r.links and not r.keeps_scopes]
+    regions = [r for r in graph.regions if r.kind.is_loop and r.links and not r.keeps_scopes]
     if not regions:
         return []
     named = Counter(v for op in graph.walk() if op.kind not in MEMORY_KINDS

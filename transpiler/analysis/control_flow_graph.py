@@ -7,8 +7,6 @@ from typing import Dict, FrozenSet, Iterable, List, Tuple
 
 from transpiler.ir import Graph, Op, RegionKind
 
-_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
-
 
 @dataclass
 class Node:
@@ -76,7 +74,7 @@ class ControlFlowGraph:
             last = self._build_op(op, last)
         end = self._add(facts.op, (inner for inner, _ in facts.results), (), [last])
         self.exit_of[region] = end
-        if facts.kind in _LOOPS:
+        if facts.kind.is_loop:
             self.nodes[end].successors.append(entry)
         return end
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import List, Mapping, Sequence, Tuple
 
-from transpiler.ir import Graph, Op, Region, RegionKind
+from transpiler.ir import Graph, Op, Region
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class CostModel:
         total = 0.0
         for inner in op.regions:
             facts = graph.regions[inner]
-            loops = facts.kind in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+            loops = facts.kind.is_loop
             trips = facts.trips.evaluate(dims) if loops else 1
             total += trips * self.region_seconds(graph, inner, dims)
             if loops:

@@ -385,7 +385,7 @@ class Timeline:
         """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of
         all, and then lets go of them. A buffer that the region has moved out itself is there once."""
         for region in map(self._graph.regions.__getitem__, op.regions):
-            if region.kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
+            if region.kind.is_gradient:
                 moved = self._moved_out_of(region)
                 made = self.lifetimes.by_region[region.id]
                 inner = (self._graph.values[v].storage for v, _ in region.results if v not in moved)

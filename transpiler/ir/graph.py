@@ -28,6 +28,16 @@ class RegionKind(enum.Enum):
     BRANCH_GRADIENT = 'branch gradient'
     OPAQUE = 'opaque'  # run by an op whose rules the graph does not model
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether its ops run trip after trip."""
+        return self in (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is the gradient of another region."""
+        return self in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT)
+
 
 @slotted
 @dataclass(eq=False)

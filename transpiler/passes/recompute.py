@@ -59,7 +59,7 @@ def recompute_levels(graph: Graph, context: PassContext) -> List[RecomputeWithin
         found.extend((*_between(found[-1], rung, rungs[0].kept // most), rung))
     limits = [rung.limits for rung in _spread(found, rungs[0].kept / most)]
     if len(problems) > 1:  # what one region leaves of its time the next one may spend
-        limits.sort(key=lambda each: _spent(problems, each))
+        limits.sort(key=lambda each: sum(spent for _, _, spent in _chosen(problems, each)))
     return [RecomputeWithin(each) for each in limits]
 
 
@@ -87,18 +87,33 @@ def _recompute_within(graph: Graph,
                       limits: _Limits,
                       spare: float = 0.0) -> Graph:
     writers = Writers(graph)
-    for region, limit in limits:
-        gradient = graph.regions[region]
-        drop_shape_readers(graph, gradient)
-        problem = inner_problem(graph, gradient, context, writers)
-        rebuilt = choose(problem, limit + spare)
-        spent = extra_seconds(problem, rebuilt)
+    problems = _each_problem(graph, [graph.regions[region] for region, _ in limits], context,
+                             writers)
+    for problem, rebuilt, spent in _chosen(problems, limits, spare):
         context.spent_seconds += spent
-        spare = max(0.0, limit + spare - spent)
         if rebuilt:
             Rebuilder(graph, problem, rebuilt).run()
-            writers.update(region)
+            writers.update(problem.gradient.id)
     return graph
+
+
+def _chosen(problems: Iterable[InnerProblem],
+            limits: _Limits,
+            spare: float = 0.0) -> Iterator[Tuple[InnerProblem, FrozenSet[int], float]]:
+    """What each region rebuilds, and the seconds that takes; what it leaves of its time the next one may spend."""
+    for problem, (_, limit) in zip(problems, limits):
+        rebuilt = choose(problem, limit + spare)
+        spent = extra_seconds(problem, rebuilt)
+        spare = max(0.0, limit + spare - spent)
+        yield problem, rebuilt, spent
+
+
+def _each_problem(graph: Graph, gradients: Iterable[Region], context: PassContext,
+                  writers: Writers) -> Iterator[InnerProblem]:
+    """Of gradient regions, of the graph as it is when the problem is asked for."""
+    for gradient in gradients:
+        drop_shape_readers(graph, gradient)
+        yield inner_problem(graph, gradient, context, writers)
 
 
 @dataclass(frozen=True)
@@ -116,21 +131,7 @@ class _Rung:
 def _problems(graph: Graph, context: PassContext) -> List[InnerProblem]:
     """Of all gradient regions, of the graph as it is."""
     graph = graph.fork()
-    problems, writers = [], Writers(graph)
-    for gradient in _gradient_regions(graph):
-        drop_shape_readers(graph, gradient)
-        problems.append(inner_problem(graph, gradient, context, writers))
-    return problems
-
-
-def _spent(problems: Sequence[InnerProblem], limits: _Limits) -> float:
-    """Seconds that a pass with these limits takes."""
-    total = spare = 0.0
-    for problem, (_, limit) in zip(problems, limits):
-        spent = extra_seconds(problem, choose(problem, limit + spare))
-        spare = max(0.0, limit + spare - spent)
-        total += spent
-    return total
+    return list(_each_problem(graph, _gradient_regions(graph), context, Writers(graph)))
 
 
 def _rungs(problems: Sequence[InnerProblem]) -> List[_Rung]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Callable, FrozenSet, Iterator, NamedTuple, Sequence, Tuple
 
 from transpiler.ir import Graph
-from transpiler.passes.sums_in_place import add_up_in_place
 from transpiler.passes.clean_start import forget_earlier_runs
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.emptied_arrays import empty_arrays
@@ -25,6 +24,7 @@ from transpiler.passes.schedule import (CANDIDATES, InOrder, schedule, schedule_
                                         space_updates_in_main, updates_early_in_main)
 from transpiler.passes.split_products import let_go_of_unread, split_products
 from transpiler.passes.sums import sum_early
+from transpiler.passes.sums_in_place import add_up_in_place
 from transpiler.runtime import Can
 
 Pass = Callable[[Graph, PassContext], Graph]

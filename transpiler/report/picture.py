@@ -8,12 +8,11 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.owners import layers_of_ops
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, Graph, Op, Region, RegionKind
+from transpiler.ir import MEMORY_KINDS, Graph, Op, Region
 from transpiler.planning import Plan
 
 # What bars stand for, from the bottom up.
 GROUPS = ('kept', 'input', 'activation', 'recomputed', 'gradient', 'optimizer', 'other')
-_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -313,5 +312,5 @@ class _Drawing:
             Loop(f'{r.kind.value} {r.label}', self._step[r.ops[0]], self._end(r),
                  self._timeline.evaluate(r.trips))
             for r in self._graph.regions
-            if r.kind in _LOOPS and r.ops and r.ops[0] in self._step
+            if r.kind.is_loop and r.ops and r.ops[0] in self._step
         ]

@@ -110,7 +110,7 @@ def _for_predictor(saved: SavedProgram, request: Request, serving: Serving,
                ('schedule', given.after.peak_bytes - best.after.peak_bytes)]
     kept, recomputed = best, None
     if not serving.in_parts and options.recompute:
-        best, recomputed = _computed_again(kept, old, dims, request, options, serving)
+        best, recomputed = _computed_again(kept, old, before, dims, request, options, serving)
         savings.append(('recompute', kept.after.peak_bytes - best.after.peak_bytes))
     moved = _enclosed(move_inputs(best.inner), old, dims)
     saved_by_moving = best.after.peak_bytes - moved.after.peak_bytes
@@ -140,11 +140,10 @@ def _served(enclosed: _Enclosed, old: ImportedProgram, before: Timeline) -> Plan
     return Plan(old.graph, enclosed.program.graph, before, enclosed.after, served=True)
 
 
-def _computed_again(best: _Enclosed, old: ImportedProgram, dims: Dict[str, int], request: Request,
-                    options: PlanOptions,
+def _computed_again(best: _Enclosed, old: ImportedProgram, before: Timeline, dims: Dict[str, int],
+                    request: Request, options: PlanOptions,
                     serving: Serving) -> Tuple[_Enclosed, Optional[Recomputed]]:
     """`best`, or, where a budget or `recompute` asks for less than it needs, a program that computes some again."""
-    before = Timeline(old.graph, RETAINING, dims)
 
     def needed(enclosed: _Enclosed) -> Plan:
         moved = _enclosed(move_inputs(enclosed.inner), old,

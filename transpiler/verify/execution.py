@@ -12,7 +12,6 @@ from transpiler.verify import row_sums
 from transpiler.verify.claims import Claims
 from transpiler.verify.definitions import Cells, Definition, Observations, released, with_shape
 
-_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
 _ZERO: FrozenSet[Definition] = frozenset({('filled', 0.0)})
 
 
@@ -342,7 +341,7 @@ class Run:
         Where a loop around it makes it run again, it goes on from what its trips were found to leave before: with that it
         would end anyway, and to begin anew each time takes 2 to the power of the depth.
         """
-        is_loop = region.kind in _LOOPS
+        is_loop = region.kind.is_loop
         if is_loop and region.id in self._left:
             self._merge(region, self._left[region.id], cells)
         changed = True

@@ -315,7 +315,7 @@ class _Importer:
         kind = _REGION_KINDS.get(desc.type, RegionKind.OPAQUE)
         region = self._graph.new_region(kind, op=op.id, parent=parent.id, label=f'block {block}')
         forward_block = self._message.blocks[block].forward_block_idx
-        if kind in (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT):
+        if kind.is_gradient:
             region.forward = self._regions.get(forward_block, -1)
         if kind is RegionKind.LOOP:
             region.trips = Size.dim(f'T{block}')

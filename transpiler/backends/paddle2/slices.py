@@ -94,27 +94,27 @@ def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
             for whole in flat.get(sum(math.prod(shapes[v]) for v in given), ()):
                 slices.setdefault(whole, set()).update(given)
     for op in graph.walk() if slices else ():
-        more = {v for whole in op.reads() for v in slices.get(whole, ())}
-        _touch_more(op, more.difference(op.reads()), set())
+        more = {v for whole in op.reads() for v in slices.get(whole, ())}.difference(op.reads())
+        if more:
+            _touch_more(op, more, set())
 
 
 def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
     read, written = (_added(values, buffer_of) for values in (op.reads(), op.writes()))
-    if not _touch_more(op, read | written, written):  # the rest of the buffer stays
+    read |= written  # the rest of the buffer stays
+    if not read:
         return
+    _touch_more(op, read, written)
     if op.kind == _ORDERS and len({buffer_of.get(v) for v in op.reads() + op.writes()}) == 1:
         op.facts = replace(op.facts, side_effect=False)
 
 
-def _touch_more(op: Op, read: Set[int], written: Set[int]) -> bool:
-    """Operands and results more, behind those that its description names. Whether there are any."""
-    if not read:
-        return False
+def _touch_more(op: Op, read: Set[int], written: Set[int]) -> None:
+    """Operands and results more, behind those that its description names."""
     # What it computes of all its operands is not a sum, or one element after the other, of these.
     op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
     op.operands += tuple(sorted(read))
     op.results += tuple(sorted(written))
-    return True
 
 
 def _added(values: Tuple[int, ...], buffer_of: Mapping[int, int]) -> Set[int]:

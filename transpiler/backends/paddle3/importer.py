@@ -47,8 +47,6 @@ _LOST_STACK = (
     'a loop that is trained, whose stack Paddle 3.3 does not find again in the backward part of a layer: '
     'untouched it fails, too')
 _Slots = Tuple[Tuple[int, ...], ...]
-_LOOPS = (RegionKind.LOOP, RegionKind.LOOP_GRADIENT)
-_GRADIENTS = (RegionKind.LOOP_GRADIENT, RegionKind.BRANCH_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,8 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
-        self._places: Set[int] = set(
-        )  # what a loop that is not trained is given to write over, and for nobody else
+        # What a loop that is not trained is given to write over, and nobody else.
+        self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
         self._open = symbolic.infer(program)
 
@@ -302,12 +300,12 @@ class _Importer:
         region = self._graph.new_region(kind_of(op, block), op=made.id, parent=self._home.id)
         region.label = f'block {region.id}'
         region.keeps_scopes = has(block, PUSH)
-        if region.kind in _GRADIENTS:
+        if region.kind.is_gradient:
             link = checked_link(self._graph, op, block, region, self._pushed, side)
             self._done.links.append(link)
             if link.doubt:
                 self._done.closed = _CLOSED.format(link.doubt)
-        made.backward = made.backward or region.kind in _GRADIENTS
+        made.backward = made.backward or region.kind.is_gradient
         made.regions += (region.id,)
         return region
 
@@ -316,7 +314,7 @@ class _Importer:
         operands = tuple(self._ids(v) for v in op.operands_source())
         made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))
         made.operands = tuple(i for i, in operands)
-        handed = made.operands[self._home.kind in _LOOPS:]  # first, if there is another trip
+        handed = made.operands[self._home.kind.is_loop:]  # first, if there is another trip
         made.results = around.results[:len(handed)]
         for value, result in zip(map(self._graph.values.__getitem__, handed), made.results):
             outer = self._graph.values[result]
