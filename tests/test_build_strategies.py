@@ -168,8 +168,12 @@ def test_what_would_read_what_is_gone_is_not_made_one_op(runtime: str) -> None:
 Named = Tuple[str, str, str]  # an operator, and what it reads and writes, one letter each
 
 
-def block_of(*ops: Named) -> Any:
+def block_of(*ops: Named, element: int = framework_pb2.VarType.FP32) -> Any:
     block = framework_pb2.ProgramDesc().blocks.add(idx=0, parent_idx=-1)
+    for name in sorted({name for _, read, written in ops for name in read + written}):
+        looks = block.vars.add(name=name).type
+        looks.type = framework_pb2.VarType.LOD_TENSOR
+        looks.lod_tensor.tensor.data_type = element
     for kind, read, written in ops:
         op = block.ops.add(type=kind)
         op.inputs.add(parameter='X', arguments=read)
@@ -195,12 +199,26 @@ def test_an_activation_that_others_read_stays_by_itself_and_needs_nothing() -> N
     assert block.SerializeToString() == before
 
 
+TWO_OF_ONE_SUM = (('scale', 'x', 'a'), ('scale', 'y', 'b'), ('elementwise_add', 'ab', 'c'),
+                  ('share_buffer', 'e', 'xy'), ('exp', 'c', 'd'))
+
+
 def test_two_pairs_of_one_sum_order_it_once() -> None:
-    block = block_of(('scale', 'x', 'a'), ('scale', 'y', 'b'), ('elementwise_add', 'ab', 'c'),
-                     ('share_buffer', 'e', 'xy'), ('exp', 'c', 'd'))
+    block = block_of(*TWO_OF_ONE_SUM)
     keep_fused_in_order(block, list(range(5)))
     orders = [name for slot in block.ops[2].outputs for name in slot.arguments if name != 'c']
     assert len(orders) == 1 and len(block.ops) == 5
+
+
+@pytest.mark.parametrize('element', [framework_pb2.VarType.BF16, framework_pb2.VarType.FP64])
+def test_what_releases_another_type_than_float32_is_not_given_an_order_to_read(
+        element: int) -> None:
+    """Paddle asks all that an op reads for one type, and takes an order's variable for float32: the program did not run."""
+    block, origins = block_of(*TWO_OF_ONE_SUM, element=element), list(range(5))
+    releases = [op for op in block.ops if op.type == 'share_buffer']
+    keep_fused_in_order(block, origins)
+    assert origins == [0, None, 1, None, 2, 3, 4]
+    assert [names_in(op.inputs) for op in releases] == [{'e'}]
 
 
 # Generated programs some of whose pairs stay two; 145 has two of one sum.

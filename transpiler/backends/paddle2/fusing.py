@@ -32,12 +32,13 @@ def keep_fused_in_order(block: framework_pb2.BlockDesc, origins: List[Optional[i
     pairs = fused_pairs(ops)
     moved = {position for first, second, _ in pairs for position in (first, second)}
     last = {name: i for i, op in enumerate(ops) for name in names_in(op.outputs)} if pairs else {}
+    singles = {v.name for v in block.vars if _is_single(v)} if pairs else set()
     apart: Dict[int, str] = {}
     late: Set[Tuple[int, int]] = set()  # of one second there may be two pairs
     for first, second, handed in pairs:
         early = _too_early(ops, first, second, moved, last)
         alone = not (_disturbed(ops, first, second, handed) or _overwrites(ops, first, second))
-        if alone and early is not None and ops[early].type in _READS_ANYTHING:
+        if alone and early is not None and _bears_order(ops[early], singles):
             late.add((second, early))
         elif early is not None or not alone:
             apart[first] = handed
@@ -46,6 +47,17 @@ def keep_fused_in_order(block: framework_pb2.BlockDesc, origins: List[Optional[i
     for first in sorted(apart, reverse=True):
         ops.insert(first + 1, _between(ops[first], apart[first]))
         origins.insert(first + 1, None)
+
+
+def _bears_order(op: framework_pb2.OpDesc, singles: Set[str]) -> bool:
+    """Whether `op` may read the variable of an order: Paddle asks what it reads for one type, and takes that for float32."""
+    return op.type in _READS_ANYTHING and names_in(op.inputs) <= singles
+
+
+def _is_single(variable: framework_pb2.VarDesc) -> bool:
+    looks = variable.type
+    return (looks.type == framework_pb2.VarType.LOD_TENSOR and
+            looks.lod_tensor.tensor.data_type == framework_pb2.VarType.FP32)
 
 
 def _between(first: framework_pb2.OpDesc, handed: str) -> framework_pb2.OpDesc:
