@@ -75,16 +75,17 @@ def _clones(graph: Graph) -> List[str]:
     return [op.kind for op in graph.walk() if op.origin not in (None, op.id)]
 
 
-@pytest.mark.parametrize('readers, clones', [(1, True), (2, False)])
-def test_a_kernel_with_a_layout_of_its_own_has_no_clone_on_what_another_reads(
-        readers: int, clones: bool) -> None:
-    """The clone may work in place, and nothing says that the other has read its copy by then."""
+@pytest.mark.parametrize('own, other, clones', [(True, False, True), (True, True, False),
+                                                (False, True, False), (False, False, True)])
+def test_no_clone_works_in_place_on_what_another_kernel_with_a_layout_of_its_own_reads(
+        own: bool, other: bool, clones: bool) -> None:
+    """Nothing says that the other has read its copy by then, whatever layout the clone has."""
     draft = Draft()
     draft.value('x', fed=True)
     draft.values('a b c')
     draft.op('op', 'x', 'a')
-    cloned = draft.op('op', 'a', 'b', in_place=((0, 0),), converts=True)
-    draft.op('op', 'a', 'c', converts=readers == 2)
+    cloned = draft.op('op', 'a', 'b', in_place=((0, 0),), converts=own)
+    draft.op('op', 'a', 'c', converts=other)
     draft.value('g', fetched=True)
     _backward(draft, 'op', 'a b c', 'g')
     problem = _problem(draft.graph)

@@ -164,7 +164,7 @@ class _Builder:
         cheap = self._context.recompute == 'cheap'
         if not may_be_cloned(self._graph, op, lambda value: len(self._writes[value]), cheap):
             return False
-        if op.facts.converts and self._races(op):
+        if self._races(op):
             return False
         if op.facts.replay is not None:
             return can_be_replayed(self._graph, op)
@@ -173,9 +173,9 @@ class _Builder:
         return all(self._graph.values[v].kind is ValueKind.DENSE for v in reads)
 
     def _races(self, op: Op) -> bool:
-        """Whether nothing would order a clone of `op`, whose kernel has a layout of its own, and others: what such a kernel reads is a copy
-        that has another name in the same memory. So it may be where a parameter is updated, or where the clone works in place."""
-        values = self._graph.values
+        """Whether nothing would order a clone of `op` and others: what a kernel with a layout of its own reads is a copy that has another
+        name in the same memory. So it may be where a clone works in place, or where a parameter is updated that such a clone reads."""
+        values, own = self._graph.values, int(op.facts.converts)
         taken = {values[op.operands[i]].storage for i, _ in op.facts.in_place}
-        return any(self._copied[s] > 1 for s in taken) or any(
+        return any(self._copied[s] > own for s in taken) or op.facts.converts and any(
             values[v].persistable and values[v].storage in self._writes for v in op.reads())
