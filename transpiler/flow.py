@@ -202,6 +202,7 @@ def write_proved(backend: Backend,
                  segments: Segments = ()) -> Any:
     """What `backend` writes of `graph`; raises VerificationError if that is not proved equal to what was read."""
     written = backend.write(imported, graph, held, done, *([segments] if segments else []))
+    give_back()  # as does writing
     prove(backend, imported, written)
     return written
 

@@ -73,7 +73,7 @@ class Programs:
     def reread(self, imported: ImportedProgram, written: EmittedProgram) -> Tuple[Graph, Origins]:
         fetched = [v.name for v in imported.graph.values if v.fetched]
         # What is proved does not depend on the shapes of the new program, nor on who made its ops.
-        message = join(parse(written.message.SerializeToString()))
+        message = join(written.message)
         check_blocks(imported.message, message)
         again = import_message(message,
                                fetched,

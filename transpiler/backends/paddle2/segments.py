@@ -75,13 +75,15 @@ def cut(message: Message, spans: Spans,
 
 
 def join(message: Message) -> Message:
-    """The program that `cut` made this one of, but for what holds its order.
+    """A message of its own: the program that `cut` made this one of, but for what holds its order; a copy of one without segments.
 
     Raises:
         VerificationError: it is not what `cut` makes.
     """
     if not is_segmented(message):
-        return message
+        copy = Message()
+        copy.CopyFrom(message)
+        return copy
     inner = {block.idx: block for block in segments_in(message)}
     _check(message, inner)
     result = joined(message)
