@@ -1,6 +1,7 @@
 """What has been freed goes back to the operating system: measured in fresh processes, with glibc's heap as it is and as we set it."""
 
 import ctypes
+import gc
 import os
 import shutil
 import subprocess
@@ -160,6 +161,29 @@ def test_executors_ask_once_ahead_of_each_run_also_of_clones_and_of_programs_lef
     executor.run(main.clone(), feed=feed, fetch_list=[out.name])
     assert malloc.asked[4:] == malloc.asked[:2]
     assert report.heap.between_runs
+
+
+def _copies_in_cycles(runs, collects):
+    """Programs that are there after so many runs of an optimized one, and that only a collection of cycles frees. Python collects
+    none by itself meanwhile, as little as if few objects were made."""
+    main, startup, out, feed = _chain()
+    memory_optimize(main, fetch_list=[out])
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup)
+    gc.collect()
+    gc.set_threshold(2**30)
+    if not collects:
+        gc.disable()
+    for _ in range(runs):
+        executor.run(main, feed=feed, fetch_list=[out])
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    return sum(isinstance(each, paddle.static.Program) for each in gc.garbage)
+
+
+def test_copies_of_the_program_that_the_first_run_leaves_are_gone_ahead_of_the_second():
+    assert apart(_copies_in_cycles, 1, True) > 0 == apart(_copies_in_cycles, 2, True)
+    assert apart(_copies_in_cycles, 2, False) == apart(_copies_in_cycles, 1, False)
 
 
 def test_gradients_can_be_added_to_a_program_that_was_left_alone():
