@@ -23,6 +23,7 @@ from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, 
 from tests.builds import needs_masked_dropout
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
+from transpiler.backends.failed_traces import forgotten_if_failed, noted
 from transpiler.backends.optimizers import step_bytes
 from transpiler.report import HeapReport
 from transpiler.report.data import human
@@ -351,6 +352,24 @@ def test_a_layer_that_was_measured_trains_as_if_it_had_not_been() -> None:
     made = simple()
     memory_optimize(made, recompute='max', verify_runs=1, verify_feed={'x': data(0)})
     assert trained(made, SIMPLE) == untouched('called', True)
+
+
+def test_a_trace_that_fails_leaves_nothing_to_later_programs() -> None:
+    """Paddle takes what it leaves for that of the next program that comes to lie in its place."""
+    narrow, nothing = data(0)[:, :3], [{} for _ in noted()]
+    optimized, untouched_one = simple(), simple()
+    memory_optimize(optimized)
+    with pytest.raises(TranspilerError, match='does not run with verify_feed'):
+        memory_optimize(simple(), verify_runs=1, verify_feed={'x': narrow})
+    with pytest.raises(ValueError, match='In transformed code'):
+        optimized(narrow)
+    assert noted() == nothing
+    with pytest.raises(ValueError, match='In transformed code'), forgotten_if_failed():
+        with pytest.raises(ValueError):
+            untouched_one(narrow)
+        assert noted() != nothing  # as Paddle does
+        untouched_one(narrow)
+    assert noted() == nothing
 
 
 @pytest.mark.parametrize('differs', ('the optimized layer', 'from run to run'))

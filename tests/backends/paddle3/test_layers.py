@@ -16,8 +16,7 @@ from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, d
                                    trained)
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
 from tests.backends.layers_anywhere import simple, untouched
-from transpiler import TranspilerError, layers, memory_optimize
-from transpiler.backends.failed_traces import forgotten_if_failed, parameter_recorder
+from transpiler import layers, memory_optimize
 
 
 @pytest.mark.parametrize('full_graph', [True, False])
@@ -53,24 +52,6 @@ def test_planning_does_not_count_as_the_time_that_paddle_took(
         assert [each.report is not None for each in report.programs] == [True]
     took, = OpcodeExecutorCache().compile_time_stats.values()
     assert 0 < took < limit
-
-
-def test_a_trace_that_fails_leaves_nothing_to_later_programs() -> None:
-    """Paddle takes what it leaves for that of the next program that comes to lie in its place."""
-    narrow, noted = data(0)[:, :3], parameter_recorder._global_parameter_recorder
-    optimized, untouched_one = simple(), simple()
-    memory_optimize(optimized)
-    with pytest.raises(TranspilerError, match='does not run with verify_feed'):
-        memory_optimize(simple(), verify_runs=1, verify_feed={'x': narrow})
-    with pytest.raises(ValueError, match='In transformed code'):
-        optimized(narrow)
-    assert (noted.params_dict, noted.tensor2value) == ({}, {})
-    with pytest.raises(ValueError, match='In transformed code'), forgotten_if_failed():
-        with pytest.raises(ValueError):
-            untouched_one(narrow)
-        assert noted.params_dict and noted.tensor2value  # as Paddle does
-        untouched_one(narrow)
-    assert (noted.params_dict, noted.tensor2value) == ({}, {})
 
 
 def test_branches_are_planned_too() -> None:
