@@ -4,6 +4,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, Tuple
 
+import numpy as np
 import paddle
 import pytest
 from paddle import static
@@ -193,10 +194,19 @@ def declares(draft: Draft) -> Any:
     return static.nn.cond(paddle.mean(x) > 0, lambda: static.nn.fc(x, 16), lambda: x * 2)
 
 
+def reads_behind(draft: Draft) -> Any:
+    """A branch that is taken reads what the loop began with: Paddle lets go of that, where it runs one op after the other."""
+    x = static.nn.fc(draft.floats('x', [4, 16]), 16)
+    begun, index = paddle.tanh(x), paddle.zeros([1], 'int64')
+    made = static.nn.while_loop(lambda i, _: i < 3, lambda i, v: [i + 1, v * 0.5], [index, begun])
+    return made[1] + static.nn.cond(paddle.mean(x) > -9, lambda: begun * 2, lambda: begun * 3)
+
+
 LEFT_ALONE: Dict[str, Tuple[Build, str]] = {
     'loops in loops': (lambda: small('nested_loops', layers=2), 'a loop inside of a loop, with gradients'),
     'written over': (lambda: built(increments), 'writes over'),
     'parameters in branches': (lambda: built(declares), 'declared in a loop or a branch'),
+    'read behind a loop that begins with it': (lambda: inferring(reads_behind), 'read behind it'),
 }  # yapf: disable
 
 
@@ -208,6 +218,34 @@ def test_what_cannot_be_proved_is_left_alone_and_the_report_says_why(name: str) 
     report = memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=case.batch_size)
     assert not report.changed and str(case.main) == before
     assert words in report.note and '\n' not in report.note
+
+
+def begun_with(inference: bool) -> Tuple[Case, Any]:
+    """A program with a loop, and what that begins with."""
+    with drafting(Options(static_batch=True), batch_size=64, trip_count=3) as draft:
+        x = draft.floats('x', [64, 64])
+        weight = paddle.create_parameter([64, 64], 'float32')
+        begun = paddle.full([64, 64], 0.5)
+        body = lambda i, v: [i + 1, v + paddle.tanh(paddle.matmul(x, weight))]
+        start = [paddle.zeros([1], 'int64'), begun]
+        made = static.nn.while_loop(lambda i, _: i < 3, body, start)[1]
+        result = paddle.mean(made)
+        case = draft.case([result], training=False) if inference else draft.finish(result, [])
+        return case, begun
+
+
+@pytest.mark.parametrize('named', [False, True])
+@pytest.mark.parametrize('inference', [False, True])
+def test_what_a_loop_began_with_is_fetched_as_it_was(named: bool, inference: bool) -> None:
+    case, begun = begun_with(inference)
+    fetched = [*case.fetch, begun] if named else list(case.fetch)
+    report = memory_optimize(case.main, fetch_list=fetched, recompute='max')
+    assert report.changed is not named and ('is fetched' in report.note) is named
+    executor = static.Executor()
+    executor.run(case.startup)
+    for step in range(3):
+        seen = executor.run(case.main, feed=case.feed(step), fetch_list=[*case.fetch, begun])[1]
+        assert seen.tobytes() == np.full([64, 64], 0.5, 'float32').tobytes()
 
 
 # ---------------------------------------------------------------------------------------------------

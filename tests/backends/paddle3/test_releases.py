@@ -7,18 +7,20 @@ from typing import Any, Callable, List, Tuple
 import numpy as np
 import paddle
 import pytest
+from paddle import _C_ops
 from paddle.base import core, executor
 
 from benchmarks.programs import build, loops, simple, small_options
-from benchmarks.programs.case import Case, Options
+from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
 from tests.backends.paddle3.running import MIB, assert_equal, in_order, optimized, run
 from transpiler.analysis.carried_sums import CarriedSum, carried_sums
+from transpiler.backends.paddle3.fetching import refuse_what_is_gone
 from transpiler.backends.paddle3.pinning import OrderedExecutor
 from transpiler.backends.paddle3.programs import LivePrograms
-from transpiler.backends.paddle3.releases import is_release, number, released, unites
+from transpiler.backends.paddle3.releases import is_release, number, released, united, unites
 from transpiler.backends.scopes import fresh_scope
-from transpiler.errors import VerificationError
+from transpiler.errors import MergedVariableError, VerificationError
 from transpiler.flow import decide, write_proved
 from transpiler.ir import RELEASE, SHARE, Graph, OpFacts
 from transpiler.planning import PlanOptions
@@ -60,6 +62,44 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
     finally:
         paddle.set_flags({'FLAGS_eager_delete_tensor_gb': 0.0})
     assert needed == [STEPS + 1, 3]
+
+
+def hidden(layers: int) -> Tuple[Case, List[Any]]:
+    """A net, and the results in it that nobody asks for."""
+    with drafting(Options(static_batch=True), batch_size=8) as draft:
+        found = [draft.floats('x', [8, 32])]
+        for _ in range(layers):
+            found.append(paddle.nn.functional.relu(paddle.static.nn.fc(found[-1], 32)))
+        return draft.finish(paddle.mean(found[-1]), []), found[1:]
+
+
+def test_who_fetches_what_is_gone_is_told_its_name_and_the_way_out() -> None:
+    """And goes on as before. Each of them is released, or in the memory of another that is there later."""
+    case, results = hidden(4)
+    plain = run(hidden(4)[0])
+    assert optimized(case).changed
+    runner = paddle.static.Executor(paddle.CPUPlace())
+    for result in results:
+        with pytest.raises(MergedVariableError, match=r"'relu\.\d+' cannot be fetched.*fetch_list"):
+            runner.run(case.main, feed=case.feed(0), fetch_list=[*case.fetch, result])
+    assert_equal(plain, run(case))
+
+
+def test_the_last_of_several_results_in_one_variable_can_be_fetched() -> None:
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        first = paddle.full([4], 2.0)
+        second, third = first * 3.0, paddle.full([4], 5.0)
+        united(first, second)
+    for gone, left in ((first, second), (first, third)):
+        with paddle.static.program_guard(main):
+            asked = [_C_ops.fetch(left, 'fetch0', 0)]
+            refuse_what_is_gone(main)
+            asked.append(_C_ops.fetch(gone, 'fetch1', 1))
+        with pytest.raises(MergedVariableError, match="'full"):
+            refuse_what_is_gone(main)
+        for each in asked:
+            main.global_block().remove_op(each.get_defining_op())
 
 
 def test_to_fetch_what_was_released_is_an_error_and_no_number() -> None:

@@ -6,8 +6,9 @@ has made is pushed at its end, and popped, last trip first, where the gradient o
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Set, Tuple
 
+from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.ir import Graph, Region, RegionKind
 
 WHILE, IF, YIELD = 'pd_op.while', 'pd_op.if', 'cf.yield'
@@ -38,6 +39,37 @@ def blocks_of(op: Any) -> Tuple[Any, ...]:
         return (op.as_while_op().body(),)
     branch = op.as_if_op()
     return (branch.true_block(), branch.false_block())
+
+
+def has_blocks(block: Any) -> bool:
+    """Whether there is a loop or a branch in it."""
+    return any(op.num_regions() for op in block.ops)
+
+
+def loses_what_is_named_behind(block: Any) -> bool:
+    """Whether a loop, anywhere in `block`, begins with what ops behind it name: it lets go of that, unless its body names it, too."""
+    behind: Set[int] = set()
+    for op in reversed(block.ops):
+        inside = _inside(op)
+        if op.name() == WHILE and any(not users.isdisjoint(behind) and users.isdisjoint(inside)
+                                      for users in map(_users,
+                                                       op.operands_source()[1:])):
+            return True
+        if inside and any(map(loses_what_is_named_behind, blocks_of(op))):
+            return True
+        behind |= inside | {op.id()}
+    return False
+
+
+def _users(value: Any) -> Set[int]:
+    """Ids of the ops that name `value`, but for those that let go of it."""
+    return {user.id() for user in value.all_used_ops() if not (is_release(user) or unites(user))}
+
+
+def _inside(op: Any) -> Set[int]:
+    """Ids of the ops in its blocks, and in theirs."""
+    inner = [inner for block in blocks_of(op) for inner in block.ops] if op.num_regions() else []
+    return {each.id() for each in inner}.union(*map(_inside, inner))
 
 
 def only_op(block: Any, name: str) -> Optional[Any]:

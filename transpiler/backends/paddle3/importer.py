@@ -172,6 +172,10 @@ class _Importer:
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
         if not self._carried.issubset(carried_sums(self._graph)):
             raise Unmodelled('a loop that writes over what comes from outside of it')
+        if _begins_with_what_is_read_behind_it(self._graph):
+            raise Unmodelled(
+                'a loop that begins with what is fetched, or read behind it: Paddle lets go of that as the loop begins, and may fail'
+            )
         _drop_what_is_named_later(self._graph)
         if self._done.cut:
             divide(self._graph, self._done.cut.kept)
@@ -490,6 +494,22 @@ def _is_place(body: Any, arg: Any, slot: int) -> bool:
     return any(
         users[0].operand_source(operand).is_same(arg) and users[0].result(result).is_same(handed)
         for result, operand in over.items())
+
+
+def _begins_with_what_is_read_behind_it(graph: Graph) -> bool:
+    """Whether a loop does that. What comes from farther outside stays, and what its body names, too."""
+    for region in graph.regions:
+        behind: Set[int] = set()  # values that ops behind this one read
+        for op in reversed([graph.ops[i] for i in region.ops]):
+            inside = [inner for r in op.regions for inner in graph.walk(r)]
+            if any(graph.regions[r].kind.is_loop for r in op.regions):
+                named = {v for inner in inside for v in inner.reads()}
+                lost = [v for v in op.operands[1:]
+                        if graph.values[v].region == region.id and v not in named]  # yapf: disable
+                if any(v in behind or graph.values[v].fetched for v in lost):
+                    return True
+            behind.update(v for each in (op, *inside) for v in each.data_reads())
+    return False
 
 
 def _make_as(value: Value, dtype: str) -> None:
