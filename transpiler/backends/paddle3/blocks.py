@@ -61,6 +61,11 @@ def loses_what_is_named_behind(block: Any) -> bool:
     return False
 
 
+def names_inside(op: Any, value: Any) -> bool:
+    """Whether anybody in the blocks of `op` names `value`."""
+    return not _users(value).isdisjoint(_inside(op))
+
+
 def _users(value: Any) -> Set[int]:
     """Ids of the ops that name `value`, but for those that let go of it."""
     return {user.id() for user in value.all_used_ops() if not (is_release(user) or unites(user))}

@@ -21,7 +21,7 @@ from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
-                                                has, kind_of)
+                                                has, kind_of, names_inside)
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
 from transpiler.backends.paddle3.operators import MADE_AS
@@ -252,10 +252,12 @@ class _Importer:
 
     def _loop(self, op: Any) -> None:
         """What it makes is what its trips begin with. Its condition it overwrites, and what the first trip begins with it may
-        free, whoever reads that later: so it counts as written."""
+        free, whoever reads that later, unless its body names it, too: so it counts as written."""
         made = self._around(op)
         body, = blocks_of(op)
-        made.results += made.operands
+        made.results += made.operands[:1] + tuple(
+            i for i, value in zip(made.operands[1:],
+                                  op.operands_source()[1:]) if not names_inside(op, value))
         alone = [at for at, value in enumerate(op.operands_source()) if at and _is_for(op, value)]
         made.facts = OpFacts(in_place=tuple((at, at - 1) for at in alone))
         region = self._region(op, made, body)
