@@ -10,7 +10,7 @@ from tests.backends.paddle3.generated_sharing import generated
 from tests.backends.paddle3.running import assert_same, in_order, optimized, run
 from transpiler.errors import MergedVariableError
 
-# Paddle 3.3 cannot run the others in their order, untouched: it lets go of what a loop begins with.
+# Of others Paddle 3.3 cannot run a third in their order, untouched: it lets go of what a loop begins with.
 SEEDS, PARTS = (1, 2, 4, 11, 3, 6, 17, 19, 7, 9, 20, 23, 13, 25, 26, 30, 31, 33, 36, 44), 2
 MODES = ('auto', 'max', False)
 

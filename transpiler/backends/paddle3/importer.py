@@ -499,17 +499,16 @@ def _is_place(body: Any, arg: Any, slot: int) -> bool:
 
 
 def _begins_with_what_is_read_behind_it(graph: Graph) -> bool:
-    """Whether a loop does that. What comes from farther outside stays, and what its body names, too."""
+    """Whether a loop does that, of what counts as written there; what comes from farther outside stays."""
     for region in graph.regions:
         behind: Set[int] = set()  # values that ops behind this one read
         for op in reversed([graph.ops[i] for i in region.ops]):
-            inside = [inner for r in op.regions for inner in graph.walk(r)]
             if any(graph.regions[r].kind.is_loop for r in op.regions):
-                named = {v for inner in inside for v in inner.reads()}
                 lost = [v for v in op.operands[1:]
-                        if graph.values[v].region == region.id and v not in named]  # yapf: disable
+                        if v in op.results and graph.values[v].region == region.id]  # yapf: disable
                 if any(v in behind or graph.values[v].fetched for v in lost):
                     return True
+            inside = (inner for r in op.regions for inner in graph.walk(r))
             behind.update(v for each in (op, *inside) for v in each.data_reads())
     return False
 
