@@ -1,9 +1,12 @@
 """Programs of fleet's for workers that meet over gloo, on CPUs. Imports nothing of ours: what workers do before is Paddle's alone."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from typing import Any, Callable, Dict, Tuple
+import os
+import tempfile
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import numpy as np
 import paddle
@@ -27,6 +30,18 @@ def without_devices() -> None:
     paddle.get_flags = lambda names: {_UNIFIED: False} if names == _UNIFIED else flags(names)
 
 
+@contextlib.contextmanager
+def in_a_folder_of_its_own() -> Iterator[None]:
+    """Where fleet may leave files: sharding writes what it made of a program into the folder that it is called in."""
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+
+
 def built(width: int,
           network: Callable[[Any], Any],
           fused: bool = True,
@@ -47,7 +62,8 @@ def built(width: int,
     with static.program_guard(main, startup), paddle.utils.unique_name.guard():
         loss = paddle.mean(paddle.square(network(static.data('x', [-1, width], 'float32'))))
         optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.05, 0.9), strategy)
-        optimizer.minimize(loss)
+        with in_a_folder_of_its_own():
+            optimizer.minimize(loss)
     without_streams(main)
     without_streams(startup)
     return main, startup, loss

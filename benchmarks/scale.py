@@ -170,13 +170,14 @@ def _program(model: Model, split: Split) -> Tuple[Any, Any]:
     from paddle import static
     from paddle.distributed import fleet
 
-    from benchmarks.fleet import without_streams
+    from benchmarks.fleet import in_a_folder_of_its_own, without_streams
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), paddle.utils.unique_name.guard():
         loss, between = _loss(model, split)
         optimizer = fleet.distributed_optimizer(paddle.optimizer.Adam(1e-4),
                                                 _strategy(split, between))
-        optimizer.minimize(loss)
+        with in_a_folder_of_its_own():
+            optimizer.minimize(loss)
     without_streams(main)
     return main, loss
 

@@ -24,11 +24,13 @@ SEPARATE = ((0, frozenset({0})), (1, frozenset({1})))
 def _trained(separate: Any = SEPARATE,
              later: str = '',
              made: str = 'source',
+             y_rows: int = ROWS,
              **facts: Any) -> Graph:
     """y = x * w, and the gradients of both; `later` is read once more in the end."""
     draft = Draft()
     draft.values('source w', ROWS, persistable=True)
-    draft.values('y dy dx dw end', ROWS)
+    draft.value('y', y_rows)
+    draft.values('dy dx dw end', ROWS)
     draft.value('x', ROWS, **facts)
     draft.op('make', made, 'x')
     draft.op('product', 'x w', 'y')
@@ -143,9 +145,16 @@ def _release_too_early(new: Graph) -> None:
     ops[at - 1], ops[at] = ops[at], ops[at - 1]
 
 
-def _read_another_shape(new: Graph) -> None:
+def _read_the_shape_of_y(new: Graph) -> None:
     second, y = _parts(new)[1], next(v.id for v in new.values if v.name == 'y')
+    assert second.facts.unread_alone == {0}
     new.ops[second.id] = replace(second, operands=(y, *second.operands[1:]))
+
+
+def _read_the_data_of_y(new: Graph) -> None:
+    first, y = _parts(new)[0], next(v.id for v in new.values if v.name == 'y')
+    assert 0 not in first.facts.unread_alone
+    new.ops[first.id] = replace(first, operands=(y, *first.operands[1:]))
 
 
 def _lose_the_shape(new: Graph) -> None:
@@ -160,7 +169,7 @@ def _swap_operands(new: Graph) -> None:
 
 
 @pytest.mark.parametrize('spoil', [
-    _drop_the_first, _leave_out_both, _make_the_same_twice, _release_too_early, _read_another_shape,
+    _drop_the_first, _leave_out_both, _make_the_same_twice, _release_too_early, _read_the_data_of_y,
     _lose_the_shape, _swap_operands
 ])
 def test_the_verifier_refuses_wrong_parts(spoil: Callable[[Graph], None]) -> None:
@@ -175,4 +184,20 @@ def test_the_verifier_refuses_parts_of_what_is_made_together() -> None:
     old = _trained(separate=())
     new = _split(_trained())
     with pytest.raises(VerificationError, match='would not make all results'):
+        _verify(old, new)
+
+
+def test_what_is_read_for_its_shape_alone_may_be_another_of_the_same_shape() -> None:
+    """In one variable with it, for example, that a later value has."""
+    old = _trained()
+    new = _split(old)
+    _read_the_shape_of_y(new)
+    _verify(old, new)
+
+
+def test_the_verifier_refuses_another_shape() -> None:
+    old = _trained(y_rows=2 * ROWS)
+    new = _split(old)
+    _read_the_shape_of_y(new)
+    with pytest.raises(VerificationError, match="would have the shape of 'y'"):
         _verify(old, new)

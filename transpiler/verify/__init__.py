@@ -38,5 +38,5 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     check_copies(old, new, origins)
     before = Run(old, {op.id: op.id for op in old.ops}, claims_of_old(old))
     after = Run(new, origins, claims_of_new(old, new, origins, before.seen))
-    check_reads(old, before.seen, after.seen)
+    check_reads(old, before, after)
     check_protected(old, new, before, after)

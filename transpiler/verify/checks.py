@@ -94,9 +94,24 @@ def _read_behind(graph: Graph,
                 found.setdefault(storage, []).append(origins[op.id])
 
 
-def check_reads(old: Graph, before: Observations, after: Observations) -> None:
-    if before.keys() != after.keys():
+def check_reads(old: Graph, before: Run, after: Run) -> None:
+    if before.seen.keys() != after.seen.keys() | after.shapes_seen.keys():
         raise VerificationError('an operator reads more or fewer variables than before')
+    _check_shapes_seen(old, before.seen, after.shapes_seen)
+    _check_seen(old, before.seen, after.seen)
+
+
+def _check_shapes_seen(old: Graph, before: Observations, after: Observations) -> None:
+    """Ops that make one result of several: another value of the same shape does as well."""
+    for read, definitions in after.items():
+        if not (definitions <= before[read] or same_shapes(old, definitions | before[read])):
+            op = old.ops[read[0]]
+            raise VerificationError(
+                f'operand {read[1]} of {op.kind} (op {op.id}) would have the shape of '
+                f'{describe(old, definitions)} instead of {describe(old, before[read])}')
+
+
+def _check_seen(old: Graph, before: Observations, after: Observations) -> None:
     for read, definitions in after.items():
         if definitions == before[read]:
             continue

@@ -23,6 +23,7 @@ class Run:
         self._origins = origins
         self._claims = claims
         self.seen: Observations = {}
+        self.shapes_seen: Observations = {}  # what those reads see that need the shape alone, by claim
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
         self._left: Dict[int, Cells] = {}  # by region, what its trips so far have left
@@ -52,7 +53,7 @@ class Run:
         cells.update(covered)
         for position, (inner, outer) in enumerate(region.results):
             origin = self._origins[region.op]
-            self._observe((origin, 'result', position), self.held(cells, inner))
+            _observe(self.seen, (origin, 'result', position), self.held(cells, inner))
             if region.kind is RegionKind.BRANCH_GRADIENT and self._hold_one_buffer(inner, outer):
                 cells.pop(self._graph.values[outer].storage)  # copied onto itself
             self._may_write(cells, outer, (origin, 'result', position))
@@ -133,8 +134,10 @@ class Run:
         for position, value in enumerate(op.operands):
             if value >= 0 and position not in scratch:
                 held, rows = row_sums.whole(op, self.held(cells, value))
-                held = frozenset(map(with_shape, held)) if position in unread else held
-                self._observe((origin, position), held)
+                if position in unread:
+                    _observe(self.shapes_seen, (origin, position), frozenset(map(with_shape, held)))
+                else:
+                    _observe(self.seen, (origin, position), held)
         for region in map(self._graph.regions.__getitem__, op.regions):
             self._nested(region, cells)
         if op.facts.aliases:
@@ -180,8 +183,8 @@ class Run:
         done = next(iter(total)) if len(total) == 1 else ()
         number = done[2] if done[:2] == ('partial', origin) else 1
         if number == 1:
-            self._observe((origin, 0), total)
-        self._observe((origin, number), term)
+            _observe(self.seen, (origin, 0), total)
+        _observe(self.seen, (origin, number), term)
         whole = number + 1 == count
         made: Definition = (origin, 0) if whole else ('partial', origin, number + 1)
         self._write(op, 0, frozenset({made}), cells)
@@ -192,8 +195,8 @@ class Run:
         total, term, numbers = (self.held(cells, v) for v in op.operands)
         first, part_of, made = row_sums.step(op, origin, rows, total, term, numbers)
         if first:
-            self._observe((origin, 0), total)
-        self._observe((origin, 1), part_of)
+            _observe(self.seen, (origin, 0), total)
+        _observe(self.seen, (origin, 1), part_of)
         self._write(op, 0, frozenset({made}), cells)
 
     def _write(self,
@@ -386,5 +389,6 @@ class Run:
         cells[storage] = self.held(cells, value) | {definition}
         self.writers[storage] = self.writers.get(storage, frozenset()) | {definition}
 
-    def _observe(self, read: Tuple, definitions: FrozenSet[Definition]) -> None:
-        self.seen[read] = self.seen.get(read, frozenset()) | definitions
+
+def _observe(seen: Observations, read: Tuple, definitions: FrozenSet[Definition]) -> None:
+    seen[read] = seen.get(read, frozenset()) | definitions
