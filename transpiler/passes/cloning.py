@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Callable, Dict, List, Sequence
 
 from transpiler.analysis.cost import is_heavy
@@ -37,6 +38,33 @@ def _is_plain(graph: Graph, op: Op, value: int) -> bool:
     facts = graph.values[value]
     return (facts.kind is ValueKind.DENSE and facts.region == op.region and
             facts.storage == value and not facts.persistable and not facts.fed)
+
+
+class Races:
+    """Whether nothing would order a clone and others: what a kernel with a layout of its own reads is a copy that has another name in the
+    same memory. So it may be where a clone works in place, or where a parameter is updated that such a clone reads.
+
+    Of a graph as it is: clones are like what they are clones of.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._values = graph.values
+        converting = [op for op in graph.walk() if op.facts.converts]
+        # By storage: ops that read a copy of it.
+        self._copied = Counter(
+            s for op in converting for s in {graph.values[v].storage for v in op.reads()})
+        self._updated = {
+            graph.values[v].storage
+            for op in graph.walk()
+            for v in op.writes()
+            if graph.values[v].persistable
+        } if converting else set()
+
+    def of_clone(self, op: Op) -> bool:
+        own = int(op.facts.converts)
+        taken = {self._values[op.operands[i]].storage for i, _ in op.facts.in_place}
+        return any(self._copied[s] > own for s in taken) or op.facts.converts and any(
+            self._values[v].storage in self._updated for v in op.reads())
 
 
 class Cloner:

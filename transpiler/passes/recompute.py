@@ -15,6 +15,7 @@ from typing import FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Region
+from transpiler.passes.cloning import Races
 from transpiler.passes.context import PassContext
 from transpiler.passes.inner_remat.cut import RATES, choose, cuts, extra_seconds, kept_bytes
 from transpiler.passes.inner_remat.inner_problem import InnerProblem, drop_shape_readers, inner_problem
@@ -111,9 +112,10 @@ def _chosen(problems: Iterable[InnerProblem],
 def _each_problem(graph: Graph, gradients: Iterable[Region], context: PassContext,
                   writers: Writers) -> Iterator[InnerProblem]:
     """Of gradient regions, of the graph as it is when the problem is asked for."""
+    races = Races(graph)
     for gradient in gradients:
         drop_shape_readers(graph, gradient)
-        yield inner_problem(graph, gradient, context, writers)
+        yield inner_problem(graph, gradient, context, writers, races)
 
 
 @dataclass(frozen=True)

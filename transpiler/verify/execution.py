@@ -23,7 +23,7 @@ class Run:
         self._origins = origins
         self._claims = claims
         self.seen: Observations = {}
-        self.shapes_seen: Observations = {}  # what those reads see that need the shape alone, by claim
+        self.shapes_seen: Observations = {}  # by reads that need the shape alone, so it is claimed
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
         self._left: Dict[int, Cells] = {}  # by region, what its trips so far have left

@@ -10,7 +10,7 @@ from transpiler.analysis.positions import Positions
 from transpiler.analysis.reloads import reloads
 from transpiler.analysis.writers import Writers
 from transpiler.ir import READ_ELEMENT, ArrayAccess, Graph, Op, OpFacts, Region, ValueKind, Work
-from transpiler.passes.cloning import may_be_cloned
+from transpiler.passes.cloning import Races, may_be_cloned
 from transpiler.passes.context import PassContext
 from transpiler.passes.loop_copies import is_stable
 from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed
@@ -73,9 +73,9 @@ def _there(graph: Graph, op: Op, gradient: Region) -> Tuple[int, ...]:
             *(v for v in made if graph.values[v].region == gradient.id))
 
 
-def inner_problem(graph: Graph, gradient: Region, context: PassContext,
-                  writers: Writers) -> InnerProblem:
-    """The problem of `gradient`, whose shape readers are dropped; `writers` are those of `graph`."""
+def inner_problem(graph: Graph, gradient: Region, context: PassContext, writers: Writers,
+                  races: Races) -> InnerProblem:
+    """The problem of `gradient`, whose shape readers are dropped; `writers` and `races` are those of `graph`."""
     forward = graph.regions[gradient.forward]
     copies = {inner for _, inner in forward.arguments}
     pinned = {v for op in graph.walk(gradient.id) if op.regions for v in op.operands}
@@ -88,7 +88,7 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext,
     repeats = graph.runs_of(forward.parent).evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free, repeats)
     problem.producer = {
-        **_clonable(graph, forward, gradient, writers, context.recompute == 'cheap'),
+        **_clonable(graph, forward, gradient, writers, races, context.recompute == 'cheap'),
         **_reloads(graph, gradient)
     }
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
@@ -133,7 +133,7 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     }
 
 
-def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers,
+def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers, races: Races,
               cheap: bool) -> Dict[int, Op]:
     """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     writes: Dict[int, int] = {}
@@ -144,7 +144,7 @@ def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers,
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
     for op in graph.region_ops(forward.id):
-        if (_may_be_cloned(graph, op, writes, cheap) and all(
+        if (_may_be_cloned(graph, op, writes, cheap) and not races.of_clone(op) and all(
                 _may_be_read(graph, v, forward, writes, written_before, writers) or
                 stepwise.may_read(op, v) for v in clone_operands(op))):
             found.update((v, op) for v in clone_results(op) if stepwise.comes_in_time(op, v))

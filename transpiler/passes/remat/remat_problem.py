@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Dict, List, Set, Tuple
 
@@ -12,7 +11,7 @@ from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, Replay, ValueKind
-from transpiler.passes.cloning import made_again, may_be_cloned
+from transpiler.passes.cloning import Races, made_again, may_be_cloned
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.order_problem import OrderProblem, given_order
 from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed, scratch_bytes
@@ -86,9 +85,7 @@ class _Builder:
         self._number = {s: i for i, s in enumerate(self._cells)}
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
-        # storage -> ops that read it in a layout of their own
-        self._copied = Counter(s for op in self._ops if op.facts.converts
-                               for s in {graph.values[v].storage for v in op.reads()})
+        self._races = Races(graph)
         accesses = Accesses(graph)
         for at, op in enumerate(self._ops):
             for storage in accesses.of(op)[1]:
@@ -164,18 +161,10 @@ class _Builder:
         cheap = self._context.recompute == 'cheap'
         if not may_be_cloned(self._graph, op, lambda value: len(self._writes[value]), cheap):
             return False
-        if self._races(op):
+        if self._races.of_clone(op):
             return False
         if op.facts.replay is not None:
             return can_be_replayed(self._graph, op)
         state = dict(op.facts.updates)
         reads = [v for i, v in enumerate(op.operands) if v >= 0 and i not in state]
         return all(self._graph.values[v].kind is ValueKind.DENSE for v in reads)
-
-    def _races(self, op: Op) -> bool:
-        """Whether nothing would order a clone of `op` and others: what a kernel with a layout of its own reads is a copy that has another
-        name in the same memory. So it may be where a clone works in place, or where a parameter is updated that such a clone reads."""
-        values, own = self._graph.values, int(op.facts.converts)
-        taken = {values[op.operands[i]].storage for i, _ in op.facts.in_place}
-        return any(self._copied[s] > own for s in taken) or op.facts.converts and any(
-            values[v].persistable and values[v].storage in self._writes for v in op.reads())
