@@ -46,6 +46,7 @@ _BROKE_A_PROMISE = {
     'what a release leaves the type of': '9855:hold,10418,22847:hold',
     'plans for a budget that need more elsewhere': '20983,21193,21538,21672:hold',
     'what is chosen for a branch that is not taken': '61139',
+    'trips in a first run that holds them': '72003:hold,80079:hold',
     'slices of a flat parameter': '70588:hold',
     'orders beside releases in bfloat16': '72067',
     'clones in place on what is read in another layout': '72052,80569',

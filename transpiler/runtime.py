@@ -69,6 +69,7 @@ class Runtime:
         collects: a storage is freed after the last op that uses its name. If not, it is held to the end, at the size of its
             largest tenant, and the next run begins with it.
         by_data: freed as soon as nobody will read its data, whoever names it, and whatever is not read is not copied.
+        holds_trips: although it collects, what the body of a loop makes stays, as with one that does not.
         in_place: regions in which it lets results take over buffers by itself (`buffer_shared_inplace_pass`: the main
             block); None for all.
         delays: how late it frees.
@@ -85,6 +86,7 @@ class Runtime:
     name: str
     collects: bool
     by_data: bool = False
+    holds_trips: bool = False
     in_place: Optional[FrozenSet[int]] = frozenset({0})
     delays: Delays = Delays()
     names_per_op: int = 16
@@ -101,6 +103,11 @@ class Runtime:
     def freeing(self) -> Runtime:
         """The same if all that is dead were freed: a plan that releases it makes it so."""
         return self if self.collects else replace(COLLECTING, in_place=self.in_place, can=self.can)
+
+    def in_first_run(self) -> Runtime:
+        """The same in its first run. One that retains frees what it can while it finds out in what order ops run: a loop knows that from
+        its second trip on."""
+        return self if self.collects else replace(self.freeing(), holds_trips=True)
 
 
 # Paddle 2.6.2, CPU, glibc: resident growth and processor time of the first run of programs in fresh processes, as

@@ -25,7 +25,7 @@ def peaks(graph: Graph, original: Graph, model: Runtime) -> Tuple[int, ...]:
     """At other sizes and on other ways, at some of the sizes too, in later runs and in a first one."""
     dims = dims_of(original, 3)
     found: List[int] = []
-    for rules in (model, model.freeing()):
+    for rules in (model, model.freeing(), model.in_first_run()):
         here = Timeline(graph, rules, dims)
         found += [peak_with_workspaces(graph, here.at(each)) for each in (dims, *other_sizes(dims))]
         for way in other_ways(original):

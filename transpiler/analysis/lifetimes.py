@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace, hands_on
@@ -63,8 +63,7 @@ class Lifetimes:
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
         self._share_in_place(graph.regions)
-        if not runtime.collects:
-            self._hold_to_the_end(graph.regions)
+        self._hold_to_the_end(graph.regions)
 
     def _collect(self) -> None:
         values, emptied = self._graph.values, self._emptied
@@ -122,8 +121,7 @@ class Lifetimes:
         for value, from_start in self._ends_by_home.get(region, ()):
             found._extend_over_region(value, from_start)
         found._share_in_place((facts,))
-        if not self.runtime.collects:
-            found._hold_to_the_end((facts,))
+        found._hold_to_the_end((facts,))
         return found
 
     def touches(self, home: int) -> Sequence[Tuple[Op, int]]:
@@ -239,9 +237,12 @@ class Lifetimes:
             self.shared.append((op.id, first.storages[-2], target))
 
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
-        """And in the main region from the start: what a run left there is what the next begins with."""
+        """Where the runtime does. And in the main region from the start: what a run left there is what the next begins with."""
+        held = [each for each in regions if self._holds(each)]
+        if not held:
+            return
         released, forgotten = self._emptied_by(RELEASE), self._emptied_by(FORGET)
-        for region in regions:
+        for region in held:
             end = len(region.ops) - 1
             for lifetime in list(self.by_region[region.id].values()):
                 if released.issuperset(lifetime.storages):
@@ -252,6 +253,19 @@ class Lifetimes:
                 lifetime.first = lifetime.first if region.id else 0
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
+
+    def _holds(self, region: Region) -> bool:
+        return not self.runtime.collects or self.runtime.holds_trips and region.id in self._in_loops
+
+    @cached_property
+    def _in_loops(self) -> FrozenSet[int]:
+        """Bodies of loops, and what is inside them. Not their gradients: a trip's scope is gone with its gradient, and the first trip,
+        which frees, finds most of them."""
+        found: Set[int] = set()
+        for region in self._graph.regions:  # inner ones come after those around them
+            if region.kind is RegionKind.LOOP or region.parent in found:
+                found.add(region.id)
+        return frozenset(found)
 
     @property
     def left_elsewhere(self) -> Dict[int, Size]:

@@ -37,8 +37,8 @@ class Elsewhere:
                  before: Optional[Timeline] = None) -> None:
         """`before` is the timeline of `original` on `runtime`, if somebody has made it."""
         self._original, self._dims, self._timeline = original, dims, before
-        # One that retains frees what it can in its first run, while it finds out in what order it will run.
-        self._runtimes = tuple({runtime, runtime.freeing()})
+        # The first trip of a loop is as its first run is, the others are not.
+        self._runtimes = tuple({runtime, runtime.freeing(), runtime.in_first_run()})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
         self._peaks: Dict[Tuple[int, int], List[int]] = {}
