@@ -86,10 +86,9 @@ class Operator:
 
     def signature(self, shapes: Mapping[str, Shape]) -> str:
         """The same for operators that run the same kernel on tensors of the same shapes."""
-        attributes = sorted((k, str(v)) for k, v in self._op.attrs().items() if k not in _OF_MAKING)
         numbers = [self._constant(name) for name in self._in]
         named = [shapes.get(n) for n in (*self.reads, *(n for _, n in self.results))]
-        return f'{self.kind} {named} {attributes} {numbers}'
+        return f'{self.kind} {named} {attributes_of(self._op)} {numbers}'
 
     def _named(self, operand: str) -> List[str]:
         if operand not in self._in:
@@ -104,6 +103,11 @@ class Operator:
             return None
         found = maker.attrs()['value']
         return list(found) if isinstance(found, (list, tuple)) else int(found)
+
+
+def attributes_of(op: Any) -> List[Tuple[str, str]]:
+    """Those that say what it computes."""
+    return sorted((k, str(v)) for k, v in op.attrs().items() if k not in _OF_MAKING)
 
 
 def _snake(slot: str) -> str:
