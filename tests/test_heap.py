@@ -181,9 +181,49 @@ def _copies_in_cycles(runs, collects):
     return sum(isinstance(each, paddle.static.Program) for each in gc.garbage)
 
 
-def test_copies_of_the_program_that_the_first_run_leaves_are_gone_ahead_of_the_second():
-    assert apart(_copies_in_cycles, 1, True) > 0 == apart(_copies_in_cycles, 2, True)
+def test_copies_of_the_program_that_an_executor_makes_are_gone_before_it_first_runs():
+    assert apart(_copies_in_cycles, 1, True) == 0 < apart(_copies_in_cycles, 1, False)
     assert apart(_copies_in_cycles, 2, False) == apart(_copies_in_cycles, 1, False)
+
+
+def _ops_of_programs():
+    return [
+        sum(len(block.ops)
+            for block in each.blocks)
+        for each in gc.get_objects()
+        if isinstance(each, paddle.static.Program)
+    ]
+
+
+def _fetched_in_turns(optimized):
+    """What steps give that fetch now this, now that, in two executors; and how many ops the programs have that are there then and
+    were not before: of what executors keep."""
+    main, startup, out, feed = _chain()
+    weight = main.all_parameters()[0].name
+    if optimized:
+        memory_optimize(main, fetch_list=[out, weight])
+    executors = [paddle.static.Executor(paddle.CPUPlace()) for _ in range(2)]
+    paddle.seed(1)
+    executors[0].run(startup)
+    gc.collect()
+    before, ops = _ops_of_programs(), len(main.global_block().ops)
+    found = []
+    for step, fetched in enumerate([[out], [out], [weight, out], [out], [weight, out]]):
+        for executor in executors:
+            values = executor.run(main, feed=feed, fetch_list=fetched)
+            found.append([np.asarray(value).tobytes() for value in values])
+    gc.collect()
+    assert len(main.global_block().ops) == ops > 0
+    return found, sorted(filter(None,
+                                _ops_of_programs()))[:4], len(_ops_of_programs()) - len(before)
+
+
+def test_an_executor_keeps_no_more_of_a_program_than_what_is_fed_and_runs_it_to_the_same_bytes():
+    (plain, _, made), (ours, kept,
+                       ours_made) = (apart(_fetched_in_turns, each) for each in (False, True))
+    assert plain == ours and len({values[-1] for values in plain}) == len(plain)
+    assert made == ours_made == 4  # for two lists of fetches in two executors
+    assert kept == [1] * 4  # one input
 
 
 def test_gradients_can_be_added_to_a_program_that_was_left_alone():

@@ -14,6 +14,7 @@ from benchmarks.apart import apart
 from tests.harness import (ORDERS, Case, Mode, executor_mode, fingerprint, least_peak, measure_peak,
                            new_programs)
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
+from tests.processor import needs_bfloat16
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.analysis.timeline import Timeline
@@ -75,6 +76,7 @@ def mixed_precision() -> Case:
     return Case(main, startup, random_feed(x=floats(64, 256)), loss)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize('mode', [Mode(), Mode(order='sequential')], ids=str)
 def test_copies_in_other_layouts_are_predicted_and_within_what_is_sure(mode: Mode) -> None:
     builder = f'{__name__}:mixed_precision'

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 import sys
 import time
@@ -181,8 +180,6 @@ class Keeper:
             return
         if self._runs == 2:
             self._free_buffers = mkl_free_buffers()
-            if gc.isenabled():
-                gc.collect()  # Paddle's executor has left a copy of the program, in cycles
         self._free_buffers()
         now = time.process_time()
         if now < self._next_look:

@@ -6,6 +6,7 @@ error to name the cause and the way out, wherever the program is used as the obj
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Dict, Iterable, List, Mapping
 
 from paddle.base import framework
@@ -17,6 +18,7 @@ from transpiler.errors import InvalidProgramError, MergedVariableError
 
 _MERGED = '_merged_variables'
 _KEEPER = '_heap_keeper'
+_IS_CLONED, _IS_PLANNED = '_transpiler_is_cloned', '_transpiler_is_planned'
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:
@@ -41,13 +43,34 @@ def keep(program: framework.Program, keeper: Any) -> None:
 
 
 class KeptProgram(framework.Program):
-    """A Program between whose runs the heap is kept small."""
+    """A Program between whose runs the heap is kept small, and of which an executor keeps no more than it needs."""
 
     def clone(self, for_test: bool = False) -> framework.Program:
-        copy = super().clone(for_test)
+        self.__dict__[_IS_CLONED] = True
+        try:
+            copy = super().clone(for_test)
+        finally:
+            del self.__dict__[_IS_CLONED]
         if hasattr(self, _KEEPER):
             keep(copy, getattr(self, _KEEPER).fresh())
         return copy
+
+    @property
+    def _pass_opt(self) -> Any:
+        """What an executor asks its own copy for when it has made a plan of it, and else `clone` alone."""
+        if _IS_CLONED not in self.__dict__ and _is_an_executors(self):
+            self.__dict__[_IS_PLANNED] = True
+        return self.__dict__['_pass_opt']
+
+    @_pass_opt.setter
+    def _pass_opt(self, options: Any) -> None:
+        self.__dict__['_pass_opt'] = options
+
+    def global_block(self) -> framework.Block:
+        """The executor has made what runs of its plan, copied once more, by the time that it looks here for what is fed."""
+        if self.__dict__.pop(_IS_PLANNED, False):
+            _leave_feeds(self)
+        return super().global_block()
 
     @property
     def _heter_pipeline_opt(self) -> Any:
@@ -59,6 +82,24 @@ class KeptProgram(framework.Program):
     @_heter_pipeline_opt.setter
     def _heter_pipeline_opt(self, options: Any) -> None:
         self.__dict__['_heter_pipeline_opt'] = options
+
+
+def _is_an_executors(program: framework.Program) -> bool:
+    """Whether it has what an executor adds to its copy."""
+    ops = program.blocks[0].ops
+    return bool(ops) and (ops[0].type == 'feed' or ops[-1].type == 'fetch_v2')
+
+
+def _leave_feeds(program: framework.Program) -> None:
+    """Of what an executor keeps of a program, which has a copy of it besides, it looks at the feed ops alone; and another copy, which it
+    made the program with, is left in cycles."""
+    for block in program.blocks:
+        fed = [op for op in block.ops if op.type == 'feed']
+        if [op.type for op in block.ops[:len(fed)]] == ['feed'] * len(fed):
+            block.desc._remove_op(len(fed), len(block.ops))
+            block.ops = fed
+    if gc.isenabled():
+        gc.collect()
 
 
 class OptimizedProgram(KeptProgram):
