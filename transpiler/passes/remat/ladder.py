@@ -27,8 +27,8 @@ _HALVINGS = 6
 BEFORE_RESTORING = 1.5
 # Of two bisections the better one is taken where both together take no longer than half a second.
 _OPS_OF_TWO = 2_000
-# Where a peak so much lower is too dear, no lower one is looked for.
-_NEXT_LIMIT = 0.98
+# Step by step, until one is too dear: most programs have no lower peak of that kind, and find out in one simulation.
+_NEXT_LIMIT, _MOST_LOWER = 0.98, 8
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,12 @@ def chosen_together(rung: Rung, seconds: float) -> Rung:
         return rung
     at = problem.boundary + int(least_levels(problem)[problem.boundary:].argmax())
     search = _Search(problem, seconds, DISTANCE_POWERS[0], at)
-    lower = search.below(rung, rung.peak * _NEXT_LIMIT)
-    return rung if lower is None else search.lowest(lower)
+    for _ in range(_MOST_LOWER):
+        lower = search.below(rung, rung.peak * _NEXT_LIMIT)
+        if lower is None:
+            break
+        rung = lower
+    return rung
 
 
 @dataclass
