@@ -13,7 +13,7 @@ from transpiler.ir import Graph
 from transpiler.passes.remat import exact_remat
 from transpiler.passes.remat.evict import Eviction, evict
 from transpiler.passes.remat.improve import Allowance, improved
-from transpiler.passes.remat.ladder import DISTANCE_POWERS, ladder
+from transpiler.passes.remat.ladder import (DISTANCE_POWERS, affordable, chosen_together, ladder)
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.steps import profile, untouched
@@ -124,3 +124,32 @@ def test_more_budget_is_never_slower_where_local_search_gains() -> None:
             assert not found
     seconds = [each.recomputed.seconds if each.recomputed else 0.0 for each in found]
     assert len(seconds) > 20 and seconds == sorted(seconds, reverse=True) and seconds[-1] == 0
+
+
+@pytest.mark.parametrize('count, width, share', [(4, 3, 0.2), (8, 4, 0.3), (16, 2, 0.2)])
+def test_what_goes_is_chosen_together_where_that_needs_less(count: int, width: int,
+                                                            share: float) -> None:
+    """No value goes for want of memory in the forward part that others, made later, could go for."""
+    graph = _blocks(count, width * 1024)
+    problem = _problem(graph)
+    seconds = share * sum(problem.seconds)
+    rung = affordable(problem, seconds)[-1]
+    found = chosen_together(rung, seconds)
+    assert found.peak < rung.peak and found.seconds <= seconds
+    new = apply_plan(graph.copy(), problem, found.plan)
+    verify(graph, new, {op.id: op.origin for op in new.walk() if op.origin is not None})
+    done = plan(graph, COLLECTING, {}, PlanOptions(max_overhead=share))
+    assert done.after.peak_bytes <= found.peak
+    assert done.recomputed is not None and done.recomputed.seconds <= share * done.step_seconds
+
+
+@pytest.mark.parametrize('count, width', [(3, 1), (6, 4), (12, 3), (16, 2)])
+def test_what_is_chosen_together_is_never_higher_nor_takes_more_than_it_may(count: int,
+                                                                            width: int) -> None:
+    problem = _problem(_blocks(count, width * 1024))
+    for percent in range(2, 40, 4):
+        seconds = percent / 100 * sum(problem.seconds)
+        rung = affordable(problem, seconds)[-1]
+        found = chosen_together(rung, seconds)
+        assert found is rung or found.peak < rung.peak
+        assert found.seconds <= seconds and profile(problem, found.plan).peak == found.peak

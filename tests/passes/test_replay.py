@@ -26,7 +26,7 @@ from transpiler.errors import VerificationError
 from transpiler.flow import prove
 from transpiler.ir import DIVIDE, FILL, CONVERT, SELECT, ZEROS_LIKE, Graph, Op, ValueKind
 from transpiler.passes.cloning import Cloner
-from transpiler.passes.replay import add_replay
+from transpiler.passes.replay import add_replay, replay_seconds
 from transpiler.planning import Plan, PlanOptions, plan
 from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
@@ -75,6 +75,44 @@ def test_dropouts_are_made_again_from_their_masks_with_equal_bytes(mode: str) ->
 
     check(lambda: dropouts(mode=mode), optimise, modes=WITHOUT_INPLACE)
     assert reports[0].peak_bytes_after < reports[0].peak_bytes_before
+
+
+@needs_cpu_build
+def test_what_a_processor_can_foretell_takes_less_time() -> None:
+    """The choice is a branch for each element: half of them one way and half the other are the worst."""
+    program = _imported(dropouts((0.1, 0.3, 0.5, 0.7, 0.9)))
+    graph, cost = program.graph, PlanOptions().cost
+    dims = {symbol: 256 for symbol in program.symbols()}
+    tenth, third, half, most, nearly_all = (
+        replay_seconds(graph, op, cost, dims) for op in graph.walk() if op.facts.replay is not None)
+    assert tenth < third < half
+    assert most == pytest.approx(third) and nearly_all == pytest.approx(tenth)
+
+
+@needs_cpu_build
+def test_a_mode_that_says_no_share_is_as_dear_as_the_worst() -> None:
+    program = _imported(dropouts((0.1,), mode='downscale_in_infer'))
+    worst = _imported(dropouts((0.5,)))
+    dims = {symbol: 256 for symbol in program.symbols()}
+    found, dearest = (next(
+        replay_seconds(each.graph, op,
+                       PlanOptions().cost, dims)
+        for op in each.graph.walk()
+        if op.facts.replay is not None)
+                      for each in (program, worst))
+    assert found == dearest
+
+
+@needs_cpu_build
+def test_the_gradient_of_a_dropout_draws_no_random_numbers() -> None:
+    program = _imported(dropouts())
+    graph, cost = program.graph, PlanOptions().cost
+    dims = {symbol: 256 for symbol in program.symbols()}
+    seconds = {
+        kind: [cost.seconds(graph, op, dims) for op in graph.walk() if op.kind == kind]
+        for kind in ('dropout', 'dropout_grad')
+    }
+    assert 0 < max(seconds['dropout_grad']) < min(seconds['dropout']) / 2
 
 
 def _all_kinds_of_numbers(dtype: str) -> np.ndarray:

@@ -27,7 +27,9 @@ def planned(name: str, **options: object) -> Plan:
 
 @pytest.mark.parametrize('name, options', [('transformer', {
     'dropout': 0.1
-}), ('bert', {}), ('gru_loop', {
+}), ('bert', {
+    'dropout': 0.3
+}), ('gru_loop', {
     'dropout': 0.1
 }), ('loop', {}), ('attention_loop', {}), ('nested_loops', {}), ('cond_in_loop', {})])
 def test_the_price_of_the_graph_is_what_the_passes_have_counted(name: str, options: dict) -> None:

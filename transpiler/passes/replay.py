@@ -11,9 +11,10 @@ from transpiler.ir import (DIVIDE, FILL, CONVERT, ONE, SELECT, ZEROS_LIKE, Graph
 from transpiler.ir.dtypes import SINGLE_AND_DOUBLE, TRUTH
 from transpiler.passes.cloning import Cloner
 
-# Of 4 MiB, on 2.6.2 and 3.3.1, kernels by themselves take 11.2 ms of a processor (the choice 6.4, zeros 1.7, the quotient 3.0) where an
-# addition takes 2.3, of which some is the first touch of fresh pages. Steps of BERT and GPT take no more than is predicted with this.
-_SLOWNESS = 2.0
+# The ops of a replay, as a multiple of one that reads the operand and the result and writes the result: measured in programs and by
+# themselves, on 2.6.2 and 3.3.1, of 1 to 37 MiB. The choice is a branch for each element, which takes time where a processor cannot
+# foretell it: where a tenth is dropped, all take 0.7 to 1.2 ms for a MiB, three tenths 1.1 to 1.6, half 1.3 to 2.1.
+_FORETOLD, _NOT_FORETOLD = 1.0, 2.0
 
 
 def replayed(op: Op, replay: Replay) -> Tuple[Tuple[int, int], int]:
@@ -35,16 +36,26 @@ def can_be_replayed(graph: Graph, op: Op) -> bool:
 
 
 def replay_seconds(graph: Graph, op: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
-    """What they take: `_SLOWNESS` times as much as one that reads the operand and the result and writes the result."""
+    """What the ops of `add_replay` take."""
     read, result = replayed(op, op.facts.replay)
-    choice = replace(op, kind=SELECT, operands=(*read, result), results=(result,))
+    choice = replace(op,
+                     kind=SELECT,
+                     operands=(*read, result),
+                     results=(result,),
+                     facts=_choosing(op.facts.replay))
     return choice_seconds(graph, choice, cost, dims)
 
 
 def choice_seconds(graph: Graph, choice: Op, cost: CostModel, dims: Mapping[str, int]) -> float:
     """The same of the one among them that chooses (`is_choice`), for all of them."""
-    facts = OpFacts(work=Work(slowness=_SLOWNESS))
-    return cost.seconds(graph, replace(choice, facts=facts), dims) + 4 * cost.seconds_per_op
+    return cost.seconds(graph, choice, dims) + 4 * cost.seconds_per_op
+
+
+def _choosing(replay: Replay) -> OpFacts:
+    """Of the op that chooses; its work is that of all that are added with it."""
+    kept = 0.5 if replay.divisor is None else replay.divisor
+    slowness = _FORETOLD + _NOT_FORETOLD * min(kept, 1.0 - kept)
+    return OpFacts(means=Meaning.SELECT, work=Work(slowness=slowness))
 
 
 def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) -> List[int]:
@@ -61,7 +72,7 @@ def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) 
     added = [
         cloner.added(ZEROS_LIKE, (operand,), result, zeros),
         cloner.added(CONVERT, (mask,), chosen, OpFacts(means=Meaning.CONVERTED)),
-        cloner.added(SELECT, (chosen, operand, result), result, OpFacts(means=Meaning.SELECT))
+        cloner.added(SELECT, (chosen, operand, result), result, _choosing(replay))
     ]
     if replay.divisor is not None:
         divisor = _number(graph, cloner, op.results[replay.result])

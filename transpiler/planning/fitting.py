@@ -17,8 +17,8 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.remat.between import keeping_less
 from transpiler.passes.remat.bound import bound, least_seconds
 from transpiler.passes.remat.improve import Allowance, improved
-from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, front, ladder,
-                                            proved)
+from transpiler.passes.remat.ladder import (DISTANCE_POWERS, Rung, affordable, chosen_together,
+                                            front, ladder, proved)
 from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 from transpiler.passes.remat.rewrite import apply_plan
 from transpiler.passes.remat.stages import is_chain
@@ -126,6 +126,9 @@ class Fitter:
         fitting = [c for c in self._candidates if c.seconds <= seconds and c.peak < limit]
         if fitting:
             best = min(fitting, key=lambda c: (c.peak, c.seconds))
+            if not math.isinf(seconds):
+                rung = chosen_together(best.rung, seconds - best.seconds + best.rung.seconds)
+                best = replace(best, rung=rung)
             highest = best.peak if math.isinf(seconds) else limit
             return self._apply(self._keeping_less(best, seconds, highest))
         for start in self._untouched:

@@ -15,7 +15,7 @@ from typing import Collection, FrozenSet, List, Mapping, Optional, Set, Tuple
 from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import RematPlan, Step
-from transpiler.passes.remat.turns import NEVER, Turns
+from transpiler.passes.remat.turns import NEVER, Start, Turns
 
 # A search for what must run again gives up here; what costs more is not dropped.
 _MOST_OPS = 256
@@ -48,16 +48,31 @@ def evict(problem: RematProblem,
     return _Simulation(problem, how, turns or Turns(problem, how.distance_power)).run()
 
 
+def dropped_at(problem: RematProblem, at: int, limit: float, turns: Turns) -> FrozenSet[int]:
+    """What goes if all room for the op at `at` is made there, from what the program has kept up to it: what costs least for its bytes,
+    wherever it is read next. `turns` may be of any power of the distance: no rate in them is above that.
+
+    Where room is made as soon as memory runs short, what exists by then goes, although what costs less may come to be.
+    """
+    how = Eviction(limit, distance_power=0.0)
+    return _Simulation(problem, how, turns, turns.until(at)).gone()
+
+
 class _Simulation:
 
-    def __init__(self, problem: RematProblem, how: Eviction, turns: Turns) -> None:
+    def __init__(self,
+                 problem: RematProblem,
+                 how: Eviction,
+                 turns: Turns,
+                 start: Optional[Start] = None) -> None:
+        """Of the run behind `start`, or of that from the first op that does not fit."""
         self._problem = problem
         self._how = how
         self._guarded = how.guarded
         self._turns = turns
         self._sizes = problem.memory.sizes
         self._last = turns.last
-        start = turns.until(0) if how.dropped else turns.start(how.limit)
+        start = start or (turns.until(0) if how.dropped else turns.start(how.limit))
         self._at = start.at
         self._live, self._highest = start.live, start.highest
         self._current = start.current  # instance that is in memory
@@ -78,6 +93,12 @@ class _Simulation:
             self._at = at
             self._original(at)
         return None if self._is_hopeless() else self._plan
+
+    def gone(self) -> FrozenSet[int]:
+        """What is dropped at once for the op that the run begins with."""
+        there = [cell for cell, instance in enumerate(self._current) if instance >= 0]
+        self._make_room(self._turns.needed[self._at])
+        return frozenset(cell for cell in there if self._current[cell] < 0)
 
     def _is_hopeless(self) -> bool:
         return self._highest >= self._how.hopeless or self._plan.seconds > self._how.most_seconds

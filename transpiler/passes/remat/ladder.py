@@ -8,12 +8,12 @@ from typing import FrozenSet, Iterator, List, Optional
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
-from transpiler.passes.remat.evict import Eviction, evict
+from transpiler.passes.remat.evict import Eviction, dropped_at, evict
 from transpiler.passes.remat.exact_remat import cheapest, is_small
 from transpiler.passes.remat.holding import by_stages
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.restore import restore
-from transpiler.passes.remat.steps import RematPlan, least_peak, profile, untouched
+from transpiler.passes.remat.steps import (RematPlan, least_levels, least_peak, profile, untouched)
 from transpiler.passes.remat.turns import Turns
 
 # Limits are tried from the peak down to this share of it, in equal ratios: as many as the work allows.
@@ -27,6 +27,8 @@ _HALVINGS = 6
 BEFORE_RESTORING = 1.5
 # Of two bisections the better one is taken where both together take no longer than half a second.
 _OPS_OF_TWO = 2_000
+# Step by step, until one is too dear: most programs have no lower peak of that kind, and find out in one simulation.
+_NEXT_LIMIT, _MOST_LOWER = 0.98, 8
 
 
 @dataclass(frozen=True)
@@ -74,25 +76,67 @@ def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
     start = untouched(problem)
     found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
     for power in DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else DISTANCE_POWERS[:1]:
-        found.append(_bisected(problem, seconds, found[0], power))
+        found.append(_Search(problem, seconds, power).lowest(found[0]))
     return [found[0], *(rung for rung in front(found) if rung is not found[0])]
 
 
-def _bisected(problem: RematProblem, seconds: float, start: Rung, power: float) -> Rung:
-    """The plan of the lowest peak at no more than `seconds` that is found at one power of the distance; `start` if none."""
-    best, high = start, float(start.peak)
-    low = max(_LEAST * high, least_peak(problem))
-    turns = Turns(problem, power)
-    most_seconds = seconds * BEFORE_RESTORING
-    for _ in range(_HALVINGS if seconds > 0 else 0):
-        limit = math.sqrt(max(1.0, low) * high)
-        plan = evict(problem, Eviction(limit, best.peak, most_seconds, distance_power=power), turns)
-        rung = None if plan is None else _restored(problem, plan)
-        if rung is None or rung.seconds > seconds or rung.peak >= best.peak:
-            low = limit
-        else:
-            best, high = rung, min(limit, float(rung.peak))
-    return best
+def chosen_together(rung: Rung, seconds: float) -> Rung:
+    """`rung`, or one of a lower peak at no more than `seconds`: what goes is chosen all at once, for the op that needs most whatever
+    goes, and not at each op that does not fit, from what there is by then."""
+    problem = rung.problem
+    if not rung.plan.clones or len(problem) > _OPS_OF_TWO:
+        return rung
+    at = problem.boundary + int(least_levels(problem)[problem.boundary:].argmax())
+    search = _Search(problem, seconds, DISTANCE_POWERS[0], at)
+    for _ in range(_MOST_LOWER):
+        lower = search.below(rung, rung.peak * _NEXT_LIMIT)
+        if lower is None:
+            break
+        rung = lower
+    return rung
+
+
+@dataclass
+class _Search:
+    """Plans of at most so many seconds by simulations at one power of the distance; `at` is where what goes is chosen, if that is one
+    op."""
+
+    problem: RematProblem
+    seconds: float
+    power: float
+    at: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        self._turns = Turns(self.problem, self.power)
+
+    def lowest(self, start: Rung) -> Rung:
+        """The plan of the lowest peak that a bisection of the limit finds; `start` if none."""
+        best, high = start, float(start.peak)
+        low = max(_LEAST * high, least_peak(self.problem))
+        for _ in range(_HALVINGS if self.seconds > 0 else 0):
+            limit = math.sqrt(max(1.0, low) * high)
+            rung = self.below(best, limit)
+            if rung is None:
+                low = limit
+            else:
+                best, high = rung, min(limit, float(rung.peak))
+        return best
+
+    def below(self, best: Rung, limit: float) -> Optional[Rung]:
+        """What a simulation comes to, if it has a lower peak than `best`."""
+        how = Eviction(limit,
+                       best.peak,
+                       self.seconds * BEFORE_RESTORING,
+                       self._dropped(limit),
+                       distance_power=self.power)
+        plan = evict(self.problem, how, self._turns)
+        rung = None if plan is None else _restored(self.problem, plan)
+        return rung if rung and rung.seconds <= self.seconds and rung.peak < best.peak else None
+
+    def _dropped(self, limit: float) -> FrozenSet[int]:
+        if self.at is None:
+            return frozenset()
+        return dropped_at(self.problem, self.at, limit, self._turns)
 
 
 def proved(problem: RematProblem, peak: int) -> Optional[Rung]:
