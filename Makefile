@@ -63,7 +63,7 @@ docs: $(VENV)/.installed
 # front of a command, which would be a shell's child then, and outlive it when make is ended.
 test-paddle2 test-paddle3 test-paddle3-older test-more test-core: export PYTHONHASHSEED := 0
 test-paddle2 test-paddle3 test-paddle3-older test-more test-core: export OMP_NUM_THREADS := 1
-test-more: export MORE_PROGRAMS := 13
+test-more: export MORE_PROGRAMS := 40
 
 # Both halves, side by side. What Paddle 3's says goes to a file, shown once the first one is through; what ends this ends both.
 test: $(VENV)/.installed

@@ -77,13 +77,13 @@ def _untouched(case: Case, recipe: Recipe) -> Outcome:
         reject()
 
 
-@in_parts(75)
+@in_parts(25)
 def test_generated_program_optimised_for_a_holding_runtime_gives_equal_bytes_and_stays(
         part: int) -> None:
     each_of(part, recipes(), _assert_equal_bytes_once_and_for_all)
 
 
-@in_parts(50)
+@in_parts(25)
 def test_generated_program_optimised_for_the_executor_gives_equal_bytes(part: int) -> None:
     each_of(part, recipes(), _assert_equal_bytes_with_room)
 
@@ -94,7 +94,7 @@ def test_generated_program_in_short_segments_gives_equal_bytes(recipe: Recipe) -
     _assert_equal_bytes(recipe, runtime="executor", segments=1 + sum(recipe.batches) % 7)
 
 
-@in_parts(75)
+@in_parts(25)
 def test_generated_loop_body_trains_to_equal_bytes(part: int) -> None:
     each_of(part, recipes(with_loop=True), _assert_equal_bytes)
 
