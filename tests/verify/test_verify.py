@@ -219,6 +219,19 @@ def test_a_kernel_with_a_layout_of_its_own_reads_behind_who_may_work_in_place(
     assert accepted(draft.graph, draft.graph.copy()) and accepted(draft.graph, new) != converts
 
 
+@pytest.mark.parametrize('clobbers', [True, False])
+@pytest.mark.parametrize('at', [1, 2])
+def test_who_reads_what_an_op_clobbers_stays_on_its_side(at: int, clobbers: bool) -> None:
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b')
+    draft.op('op', 'a', 'c', in_place=((0, 0),), clobbers=clobbers)
+    draft.op('op', 'a', 'd')
+    assert accepted(draft.graph, draft.graph.copy())
+    assert accepted(draft.graph, swapped(draft.graph, 0, at)) != clobbers
+
+
 def test_moving_one_random_op_past_another_is_rejected() -> None:
     assert not accepted(straight().graph, swapped(straight().graph, 0, 1))
 
