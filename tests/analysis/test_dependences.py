@@ -61,8 +61,9 @@ def test_who_reads_what_an_op_clobbers_stays_on_its_side() -> None:
     draft.op('op', 'a', 'e', in_place=((0, 0),), clobbers=True)  # 4
     draft.op('op', 'a', 'f')  # 5
     others = {(0, i) for i in range(1, 6)}
-    assert edges(draft.graph) == others | {(1, 2), (2, 3), (3, 4)} | {(1, 3), (1, 4), (1, 5), (2, 4),
-                                                                      (2, 5), (3, 5), (4, 5)}
+    assert edges(draft.graph) == others | {(1, 2), (2, 3),
+                                           (3, 4)} | {(1, 3), (1, 4), (1, 5), (2, 4), (2, 5),
+                                                      (3, 5), (4, 5)}
 
 
 def test_kernels_with_layouts_stay_behind_who_may_work_in_place_on_what_they_read() -> None:
