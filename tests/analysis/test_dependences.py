@@ -51,19 +51,13 @@ def test_values_in_one_storage_depend_on_each_other() -> None:
     assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 
 
-def test_who_reads_what_an_op_clobbers_stays_on_its_side() -> None:
+def test_an_op_stays_behind_those_that_it_has_to() -> None:
     draft = Draft()
-    draft.values('a b c d e f')
+    draft.values('a b c')
     draft.op('fill', '', 'a')  # 0
-    draft.op('op', 'a', 'b')  # 1
-    draft.op('op', 'a', 'c', in_place=((0, 0),), clobbers=True)  # 2
-    draft.op('op', 'a', 'd')  # 3
-    draft.op('op', 'a', 'e', in_place=((0, 0),), clobbers=True)  # 4
-    draft.op('op', 'a', 'f')  # 5
-    others = {(0, i) for i in range(1, 6)}
-    assert edges(draft.graph) == others | {(1, 2), (2, 3),
-                                           (3, 4)} | {(1, 3), (1, 4), (1, 5), (2, 4), (2, 5),
-                                                      (3, 5), (4, 5)}
+    first = draft.op('op', 'a', 'b')  # 1
+    draft.op('op', 'a', 'c').behind = (first.id,)  # 2
+    assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 
 
 def test_kernels_with_layouts_stay_behind_who_may_work_in_place_on_what_they_read() -> None:

@@ -83,7 +83,6 @@ class _Hazards:
         self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
         self._takers: Dict[int,
                            List[int]] = {}  # storage -> those of them that may work in place on it
-        self._clobberers: Dict[int, int] = {}  # storage -> the last of these, of those that clobber
 
     def before(self, ops: List[Op]) -> List[List[int]]:
         found: List[List[int]] = []
@@ -92,6 +91,7 @@ class _Hazards:
         for i, op in enumerate(ops):
             earlier = self._by_storage(i, op)
             earlier.update(self._forward_ops(op, index))
+            earlier.update(index.get(other, -1) for other in op.behind)
             if self._accesses.is_ordered(op):
                 earlier.add(last_ordered)
                 last_ordered = i
@@ -109,20 +109,15 @@ class _Hazards:
         for storage in writes:
             earlier.update(self._readers.pop(storage, ()))
             self._takers.pop(storage, None)
-            self._clobberers.pop(storage, None)
             self._writer[storage] = i
         for storage in reads - writes:
             self._readers.setdefault(storage, []).append(i)
-            earlier.add(self._clobberers.get(storage, -1))
             if op.facts.converts:
                 earlier.update(self._takers.get(storage, ()))
         for position, _ in op.facts.in_place:
             if op.operands[position] >= 0:
                 storage = self._graph.values[op.operands[position]].storage
                 self._takers.setdefault(storage, []).append(i)
-                if op.facts.clobbers:
-                    earlier.update(each for each in self._readers.get(storage, ()) if each != i)
-                    self._clobberers[storage] = i
         return earlier
 
     def _forward_ops(self, op: Op, index: Dict[int, int]) -> Iterable[int]:

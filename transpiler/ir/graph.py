@@ -108,6 +108,7 @@ class Op:
     that a pass added. `backward`: it belongs to the backward part of a training program, or to the optimizer.
     `again`: it computes what its origin computes, too, for that not to be kept.
     `workspace`: bytes that its kernel allocates for itself while it runs, None if nobody knows.
+    `behind`: ids of ops that it stays behind, although no value says so.
     """
 
     id: int
@@ -123,6 +124,7 @@ class Op:
     backward: bool = False
     again: bool = False
     workspace: Optional[Size] = NOTHING
+    behind: Tuple[int, ...] = ()
     _accesses: Optional[_Accesses] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from transpiler.ir import Graph
-from transpiler.verify.checks import check_copies, check_ops, check_protected, check_reads, check_sides
+from transpiler.verify.checks import check_behind, check_copies, check_ops, check_protected, check_reads
 from transpiler.verify.claims import claims_of_new, claims_of_old
 from transpiler.verify.execution import Run
 
@@ -36,7 +36,7 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     """
     check_ops(old, new, origins)
     check_copies(old, new, origins)
-    check_sides(old, new, origins)
+    check_behind(old, new, origins)
     before = Run(old, {op.id: op.id for op in old.ops}, claims_of_old(old))
     after = Run(new, origins, claims_of_new(old, new, origins, before.seen))
     check_reads(old, before, after)

@@ -80,7 +80,11 @@ def _read_behind(graph: Graph,
     readers: Dict[int, List[int]] = {}
     for op in (op for op in graph.walk() if op.id in origins):
         reads = {graph.values[v].storage for v in op.reads()} if op.facts.converts else set()
-        takes = _taken(graph, op)
+        takes = {
+            graph.values[op.operands[i]].storage
+            for i, _ in op.facts.in_place
+            if op.operands[i] >= 0
+        }
         if ahead:
             yield from ((origins[op.id], r) for s in takes for r in readers.get(s, ()))
         else:
@@ -90,42 +94,19 @@ def _read_behind(graph: Graph,
                 found.setdefault(storage, []).append(origins[op.id])
 
 
-def check_sides(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
-    """Who reads what an op clobbers stays on its side of that op."""
-    pairs = list(_sides(old))
+def check_behind(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
+    """Ops stay behind those that they have to, whatever values say."""
+    staying = [op for op in old.walk() if op.behind]
     at: Dict[int, List[int]] = {}
-    for position, op in enumerate(new.walk() if pairs else ()):
+    for position, op in enumerate(new.walk() if staying else ()):
         if op.id in origins:
             at.setdefault(origins[op.id], []).append(position)
-    for first, second in pairs:
-        if max(at[first]) > min(at[second]):
-            raise VerificationError(
-                f'{old.ops[second].kind} (op {second}) would run ahead of {old.ops[first].kind} (op {first}), '
-                'and one of the two may work in place on what the other reads')
-
-
-def _sides(graph: Graph) -> Iterator[Tuple[int, int]]:
-    """Pairs of ops, the first one ahead of the other, that read what one of them clobbers: as many as the others follow from. `since`
-    are readers by storage from the last op on that clobbers it."""
-    since: Dict[int, List[int]] = {}
-    clobbered = {s for op in graph.walk() if op.facts.clobbers for s in _taken(graph, op)}
-    for op in graph.walk() if clobbered else ():
-        taken = _taken(graph, op) if op.facts.clobbers else set()
-        for storage in {graph.values[v].storage for v in op.reads()} & clobbered:
-            earlier = since.setdefault(storage, [])
-            if storage in taken:
-                yield from ((each, op.id) for each in earlier)
-                since[storage] = [op.id]
-            else:
-                if earlier and graph.ops[earlier[0]].facts.clobbers:
-                    yield earlier[0], op.id
-                earlier.append(op.id)
-
-
-def _taken(graph: Graph, op: Op) -> Set[int]:
-    """Storages that it may work in place on."""
-    operands = (op.operands[i] for i, _ in op.facts.in_place)
-    return {graph.values[v].storage for v in operands if v >= 0}
+    for op in staying:
+        for other in op.behind:
+            if max(at[other]) > min(at[op.id]):
+                raise VerificationError(
+                    f'{op.kind} (op {op.id}) would run ahead of {old.ops[other].kind} (op {other}), '
+                    'which it has to stay behind')
 
 
 def check_reads(old: Graph, before: Run, after: Run) -> None:

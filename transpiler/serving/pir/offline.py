@@ -34,6 +34,7 @@ from transpiler.serving.pir.files import SavedModel
 from transpiler.serving.pir.in_parts import constants_first, run_in_parts
 from transpiler.serving.pir.probing import Probe
 from transpiler.serving.pir.row_operators import operators_of, row_view
+from transpiler.serving.pir.sides import keep_sides
 from transpiler.serving.row_view import RowView, key_of
 from transpiler.serving.splitting import split
 from transpiler.serving.wanted import Optimized, Serving, check_in_parts
@@ -53,13 +54,8 @@ class ServedPrograms(LivePrograms):
 
     def read(self, target: Any, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
-        """A kernel that is not oneDNN's reads what one of oneDNN's has made through a copy in the same memory, which nobody else reads: the
-        predictor lets it work in place there. Others that read that behind it get what it has made of it, those ahead of it do not
-        (measured, 3.3.1)."""
         imported = super().read(target, fetched, skipped)
-        for op in imported.graph.walk():
-            if op.facts.in_place:
-                op.facts = replace(op.facts, clobbers=True)
+        keep_sides(imported)
         return imported
 
 

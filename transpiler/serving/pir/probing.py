@@ -12,14 +12,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 import paddle
 from paddle import _pir_ops, static
 from paddle.base.libpaddle import pir as bindings
 
-from transpiler.backends.paddle3.importer import ImportedProgram, import_program
+from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.errors import InvalidArgumentError
 from transpiler.ir import ValueKind
@@ -29,7 +29,7 @@ from transpiler.serving.layouts import JSON, PARAMETERS
 from transpiler.serving.pir.checking import draw
 from transpiler.serving.pir.files import SavedModel
 from transpiler.serving.pir.in_parts import is_constant, run_in_parts
-from transpiler.serving.pir.row_operators import attributes_of
+from transpiler.serving.pir.sides import twins
 
 _DRAWS = 3
 _KERNELS = ((), ('no_onednn',))  # predictor settings: those that change which kernels run
@@ -109,7 +109,7 @@ def _opened(serialized: bytes, trainable: bool) -> tuple:
         v for handle in read.handles.values() if handle.op.name() == _FETCH
         for v in handle.operands[0]
     }
-    wanted = {v for op in read.graph.walk() for v in op.reads()} - given - _twins(read)
+    wanted = {v for op in read.graph.walk() for v in op.reads()} - given - twins(read).keys()
     names: Dict[str, str] = {}
     with static.program_guard(program):
         bindings.set_insertion_point_to_block_end(program.global_block())
@@ -123,24 +123,6 @@ def _opened(serialized: bytes, trainable: bool) -> tuple:
                     fetch = _pir_ops.fetch(read.values[v], f'{_PREFIX}{v}', len(names))
                     fetch.persistable = True
     return dump(program, trainable), names
-
-
-def _twins(read: ImportedProgram) -> Set[int]:
-    """Values that are computed as earlier ones are: the predictor makes one of the two, and then has no such output."""
-    found: Set[int] = set()
-    first: Dict[str, Tuple[int, ...]] = {}
-    stands_for: Dict[int, int] = {}
-    for op in read.graph.region_ops(0):
-        handle = read.handles.get(op.id)
-        if handle is None or op.regions or op.facts.ordered:
-            continue
-        operands = [stands_for.get(v, v) for v in op.operands]
-        look = f'{handle.op.name()} {operands} {attributes_of(handle.op)}'
-        earlier = first.setdefault(look, op.results)
-        if earlier is not op.results:
-            stands_for.update(zip(op.results, earlier))
-            found.update(op.writes())
-    return found
 
 
 def compare(spec: ProbeSpec) -> Optional[str]:
