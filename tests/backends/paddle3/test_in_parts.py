@@ -53,7 +53,7 @@ def convolved(x: Any) -> Any:
 def spread(x: Any) -> Any:
     """Wide maps that are there at once in the order in which they are built. No product: on some machines that of a part of the rows has
     other bytes than that of all."""
-    large = [F.sigmoid(paddle.concat([x] * 64, axis=-1) + float(n)) for n in range(4)]
+    large = [F.sigmoid(paddle.concat([x] * (60 + n), axis=-1)) for n in range(4)]
     return paddle.concat([paddle.mean(each, axis=-1, keepdim=True) for each in large], axis=-1)
 
 
@@ -180,6 +180,19 @@ def test_a_better_order_is_cut_too(saved: Path) -> None:
     assert min(savings['schedule'], savings['run in parts']) > 0
     x = np.random.RandomState(3).rand(64, 64).astype('float32')
     assert results(saved, 'both', x).tobytes() == results(saved, 'spread', x).tobytes()
+
+
+def test_what_is_computed_twice_is_probed(saved: Path) -> None:
+    """The predictor computes it once."""
+
+    def twice(x: Any) -> Any:
+        wide = [F.sigmoid(paddle.concat([x] * 64, axis=-1) + float(n)) for n in range(4)]
+        return paddle.concat([paddle.mean(each, axis=-1, keepdim=True) for each in wide], axis=-1)
+
+    save(saved / 'twice', twice, [None, 64])
+    assert saving(in_parts(saved, 'once', batch=64, name='twice')) > 0
+    x = np.random.RandomState(3).rand(64, 64).astype('float32')
+    assert results(saved, 'once', x).tobytes() == results(saved, 'twice', x).tobytes()
 
 
 def test_what_was_written_reports_its_peak_and_is_not_cut_again(saved: Path) -> None:

@@ -12,10 +12,12 @@ from typing import Dict, List, Set, Tuple
 
 from transpiler.backends.paddle3.importer import ImportedProgram
 from transpiler.ir import Graph, Op
+from transpiler.serving.pir.in_parts import is_constant
 from transpiler.serving.pir.row_operators import attributes_of
 
-# It may leave them out, so that their result is their operand.
-_LEFT_OUT = ('scale', 'assign', 'dropout', 'cast')
+# It may leave them out, so that their result is their operand; and a product with one, too.
+_LEFT_OUT = ('assign', 'dropout', 'cast')
+_PRODUCT = 'scale'
 
 
 def twins(read: ImportedProgram) -> Dict[int, int]:
@@ -30,14 +32,14 @@ def twins(read: ImportedProgram) -> Dict[int, int]:
         look = f'{handle.op.name()} {operands} {attributes_of(handle.op)}'
         earlier = first.setdefault(look, op.results)
         if earlier is not op.results:
-            found.update(zip(op.results, earlier))
+            found.update((v, like) for v, like in zip(op.results, earlier) if v >= 0)
     return found
 
 
 def keep_sides(read: ImportedProgram) -> None:
     """Lets who reads a value stay on its side of each op that may work in place on that, or on what may be in one memory with it."""
     graph = read.graph
-    one = _in_one_memory(graph, twins(read))
+    one = _in_one_memory(read, twins(read))
     since: Dict[int, List[int]] = {}  # by memory: who reads it, from the last taker on
     taker: Dict[int, int] = {}
     for op in graph.region_ops(0):
@@ -53,21 +55,30 @@ def keep_sides(read: ImportedProgram) -> None:
         op.behind = tuple(sorted(behind))
 
 
-def _in_one_memory(graph: Graph, same: Dict[int, int]) -> Dict[int, int]:
+def _in_one_memory(read: ImportedProgram, same: Dict[int, int]) -> Dict[int, int]:
     """By value: the first one of those that may be in one memory with it. What an op makes in place on a copy is where the value is that
     others read."""
-    one = dict(same)
+    one, graph = dict(same), read.graph
     for op in graph.region_ops(0):
-        if op.kind in _LEFT_OUT and op.operands and op.results:
+        if op.operands and op.results and _may_be_left_out(read, op):
             one[op.results[0]] = one.get(op.operands[0], op.operands[0])
     readers = Counter(
         m for op in graph.region_ops(0) for m in {one.get(v, v) for v in _read(graph, op)})
     for op in graph.region_ops(0):
         for i, j in op.facts.in_place:
             memory = one.get(op.operands[i], op.operands[i])
-            if readers[memory] > 1:
+            if memory >= 0 and op.results[j] >= 0 and readers[memory] > 1:
                 one[op.results[j]] = memory
     return one
+
+
+def _may_be_left_out(read: ImportedProgram, op: Op) -> bool:
+    if op.kind != _PRODUCT:
+        return op.kind in _LEFT_OUT
+    made = read.handles[op.id].op
+    factor = made.operand_source(1).get_defining_op()
+    known = factor is not None and is_constant(factor)
+    return made.attrs()['bias'] == 0.0 and (not known or factor.attrs()['value'] == 1.0)
 
 
 def _read(graph: Graph, op: Op) -> Set[int]:
@@ -76,4 +87,5 @@ def _read(graph: Graph, op: Op) -> Set[int]:
 
 def _taken(graph: Graph, op: Op) -> Set[int]:
     """What it may work in place on, or an op inside it."""
-    return {each.operands[i] for each in (op, *graph.inside(op)) for i, _ in each.facts.in_place}
+    ops = (op, *graph.inside(op))
+    return {each.operands[i] for each in ops for i, _ in each.facts.in_place} - {-1}
