@@ -27,8 +27,9 @@ _HALVINGS = 6
 BEFORE_RESTORING = 1.5
 # Of two bisections the better one is taken where both together take no longer than half a second.
 _OPS_OF_TWO = 2_000
-# Step by step, until one is too dear: most programs have no lower peak of that kind, and find out in one simulation.
-_NEXT_LIMIT, _MOST_LOWER = 0.98, 8
+# Step by step, until one is too dear: most programs have no lower peak of that kind, and find out in one simulation. Of longer ones the
+# steps would take a share of planning that is not small.
+_NEXT_LIMIT, _MOST_LOWER, _OPS_OF_LOWER = 0.98, 8, 1_000
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def chosen_together(rung: Rung, seconds: float) -> Rung:
     """`rung`, or one of a lower peak at no more than `seconds`: what goes is chosen all at once, for the op that needs most whatever
     goes, and not at each op that does not fit, from what there is by then."""
     problem = rung.problem
-    if not rung.plan.clones or len(problem) > _OPS_OF_TWO:
+    if not rung.plan.clones or len(problem) > _OPS_OF_LOWER:
         return rung
     at = problem.boundary + int(least_levels(problem)[problem.boundary:].argmax())
     search = _Search(problem, seconds, DISTANCE_POWERS[0], at)
