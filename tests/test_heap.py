@@ -226,6 +226,25 @@ def test_an_executor_keeps_no_more_of_a_program_than_what_is_fed_and_runs_it_to_
     assert kept == [1] * 4  # one input
 
 
+def test_a_program_that_feeds_and_fetches_is_whole_whoever_asks_what_executors_ask(tmp_path):
+    """As one that was loaded does."""
+    main, startup, out, feed = _chain()
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup)
+    path, x = str(tmp_path / 'net'), main.global_block().var('x')
+    paddle.static.save_inference_model(path, [x], [out], executor, program=main)
+    loaded, _, fetched = paddle.static.load_inference_model(path, executor)
+    before = np.asarray(executor.run(loaded, feed=feed, fetch_list=fetched)[0]).tobytes()
+    memory_optimize(loaded, fetch_list=fetched, runtime='executor')
+    ops = len(loaded.global_block().ops)
+    loaded._pass_opt
+    assert len(loaded.global_block().ops) == ops > 2
+    for _ in range(2):
+        values = executor.run(loaded, feed=feed, fetch_list=[v.name for v in fetched])
+        assert np.asarray(values[0]).tobytes() == before
+    assert len(loaded.global_block().ops) == ops
+
+
 def test_gradients_can_be_added_to_a_program_that_was_left_alone():
     paddle.enable_static()
     main, startup = paddle.static.Program(), paddle.static.Program()

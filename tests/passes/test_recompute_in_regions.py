@@ -25,7 +25,7 @@ LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond', 'cond_in_
          'dynamic_rnn', 'demo')
 each_program = pytest.mark.parametrize('name', LOOPS, scope='module')
 _MODEL = COLLECTING
-_BUDGETS = 4
+_BUDGETS = 6
 
 
 @lru_cache(maxsize=None)

@@ -18,6 +18,8 @@ from transpiler.errors import InvalidProgramError, MergedVariableError
 
 _MERGED = '_merged_variables'
 _KEEPER = '_heap_keeper'
+# Of a copy, that it may be an executor's; that it is being cloned; that the executor has made a plan of it.
+_IS_AN_EXECUTORS = '_transpiler_is_an_executors'
 _IS_CLONED, _IS_PLANNED = '_transpiler_is_cloned', '_transpiler_is_planned'
 
 
@@ -51,14 +53,16 @@ class KeptProgram(framework.Program):
             copy = super().clone(for_test)
         finally:
             del self.__dict__[_IS_CLONED]
+        copy.__dict__[_IS_AN_EXECUTORS] = _feeds_or_fetches(self)
         if hasattr(self, _KEEPER):
             keep(copy, getattr(self, _KEEPER).fresh())
         return copy
 
     @property
     def _pass_opt(self) -> Any:
-        """What an executor asks its own copy for when it has made a plan of it, and else `clone` alone."""
-        if _IS_CLONED not in self.__dict__ and _is_an_executors(self):
+        """What an executor asks its own copy for when it has made a plan of it, and else `clone`, and who sets it. The copy is one of a
+        copy that it has added ops to; no program that a user has optimized is emptied, whoever asks."""
+        if _IS_CLONED not in self.__dict__ and self.__dict__.get(_IS_AN_EXECUTORS):
             self.__dict__[_IS_PLANNED] = True
         return self.__dict__['_pass_opt']
 
@@ -84,8 +88,8 @@ class KeptProgram(framework.Program):
         self.__dict__['_heter_pipeline_opt'] = options
 
 
-def _is_an_executors(program: framework.Program) -> bool:
-    """Whether it has what an executor adds to its copy."""
+def _feeds_or_fetches(program: framework.Program) -> bool:
+    """Whether it has the ops that an executor adds to its first copy."""
     ops = program.blocks[0].ops
     return bool(ops) and (ops[0].type == 'feed' or ops[-1].type == 'fetch_v2')
 
