@@ -17,6 +17,7 @@ from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.processor import needs_bfloat16
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
 from transpiler import MemoryBudgetError, memory_optimize
+from transpiler.analysis.retained import retained_peak, retained_peak_in_any_order
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.backends.paddle2.importer import import_program
@@ -151,6 +152,40 @@ def test_a_later_run_makes_anew_what_its_kernels_do_not_make_in_the_memory_that_
     mode = Mode(collect=False, order='sequential')
     peak = measure_peak(f'{__name__}:products_by_equations', False, mode, _STEPS)
     assert peak.later - peak.resting == needed
+
+
+_INPUTS = 64 * 16 * 4  # bytes
+
+
+def growing() -> Case:
+    """Batches of one half, and then of the whole size. A result is made in the memory of what was made long before."""
+    with new_programs() as (main, startup):
+        x, weight = data('x', -1, 16), paddle.create_parameter([16, 2048], 'float32')
+        one, other = paddle.matmul(x, weight), paddle.matmul(x, weight + 1.0)
+        mean = paddle.add(paddle.mean(paddle.tanh(one)), paddle.mean(other))
+    batches = [random_feed(x=floats(rows, 16)) for rows in (64, 32)]
+    return Case(main, startup, lambda step: batches[step % 2](step), [mean.name])
+
+
+@pytest.mark.parametrize('order', ORDERS)
+def test_what_a_smaller_batch_has_left_is_there_while_a_larger_one_is_made(order: str) -> None:
+    graph = import_program(fingerprint(growing().main)).graph
+    timeline = Timeline(graph, RETAINING, {'N': 64})
+    mode = Mode(collect=False, order=order)
+    peak = measure_peak(f'{__name__}:growing', False, mode, _STEPS)
+    assert peak.later - peak.resting <= retained_peak_in_any_order(graph, timeline) + _INPUTS
+    if order == 'sequential':
+        needed = peak_with_workspaces(graph, timeline)
+        assert needed + 32 * 2048 * 4 <= peak.later - peak.resting
+        assert peak.later - peak.resting <= retained_peak(graph, timeline) + _INPUTS
+
+
+def test_a_plan_says_so_for_sure() -> None:
+    case = growing()
+    with executor_mode(Mode(collect=False)):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=64)
+    larger = report.needed_bytes + 64 * 2048 * 4
+    assert larger <= report.sure_bytes <= larger + 2 * _INPUTS
 
 
 def _optimized(path: Path) -> Optimized:

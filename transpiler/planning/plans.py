@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.retained import retained_peak, retained_peak_in_any_order
 from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
@@ -116,7 +117,8 @@ class Plan:
     def timely_bytes(self) -> int:
         """The same, with all that a late collector may still hold of the main block when the program has released what it can.
 
-        A runtime that retains takes the next run's inputs while it has those of the one before; a predictor's have a place.
+        A runtime that retains takes the next run's inputs while it has those of the one before; a predictor's have a place. There
+        several ops may be at work at once where their order is not held.
         """
         if self.served:
             return self.needed_bytes
@@ -125,8 +127,14 @@ class Plan:
         if self._in_segments:
             return self.needed_bytes + self._fed_bytes * self.after.lifetimes.runtime.delays.runs
         if not self.after.lifetimes.runtime.collects:
-            return self.needed_bytes + self._fed_bytes
+            return self._retained_bytes + self._fed_bytes
         return self._uncollected(self.loose or self.frees_in_time, lags=False)
+
+    @property
+    def _retained_bytes(self) -> int:
+        """The most of any run of a runtime that retains, whatever batches came before."""
+        most = retained_peak if 0 in self.held else retained_peak_in_any_order
+        return max(self.needed_bytes, most(self.graph, self.after))
 
     @property
     def _bears_delays(self) -> bool:
@@ -145,8 +153,9 @@ class Plan:
           ops before them. A plan for a budget releases by itself what would not fit. And the copies of what the caller
           fetches, which may be made as soon as that is there.
         - retaining: `needed_bytes` of a later run, which begins with all that the one before has left, the inputs of two
-          runs, and those copies. Where the program releases, and its order is not held, ops may start before the releases:
-          what it needed before.
+          runs, those copies, and what the results of a smaller batch had while larger ones are allocated; what piles up from run
+          to run (`leftovers.piled_up`) is counted once. Where the program releases, and its order is not held, ops may start
+          before the releases: what it needed before.
         - a saved program for a predictor: `needed_bytes`. Its ops are in a block whose variables are freed by the thread
           that runs it, before its next op starts.
         - a layer's program: `needed_bytes`, or the peak with a collector two ops behind, if that is more. Nothing in it could give back.

@@ -26,7 +26,7 @@ _OPTIMIZERS: Dict[str, Callable[..., Any]] = {
     'rmsprop': paddle.optimizer.RMSProp,
     'lamb': paddle.optimizer.Lamb,
 }
-_SPARSE = ('sgd', 'momentum', 'adam', 'adagrad', 'rmsprop')
+_SPARSE = ('sgd', 'momentum', 'adam', 'adagrad', 'rmsprop', 'lamb')
 _CLIPS = {
     'value': lambda: nn.ClipGradByValue(0.1),
     'norm': lambda: nn.ClipGradByNorm(0.1),

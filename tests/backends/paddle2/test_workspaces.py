@@ -20,7 +20,7 @@ from transpiler.ir import Size
 SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_groups', 'images.spectral_norm_1',
           'images.layer_norm_1', 'images.batch_norm', 'images.grid_sample_bilinear_zeros', 'images.deform_conv',
           'reductions.argsort_middle', 'reductions.topk_last', 'reductions.cumsum_last', 'shapes.matmul_broadcast',
-          'shapes.matmul_weight', 'shapes.gather', 'training.lamb', 'training.adam_sparse',
+          'shapes.matmul_weight', 'shapes.gather', 'training.lamb', 'training.lamb_sparse', 'training.adam_sparse',
           'training.lstm_3', 'training.lstm_lengths', 'training.lstm_wide', 'training.gru_both', 'training.rnn_2',
           'plain.finite', 'training.clip_norm_sparse_twice', 'reductions.sum_widened', 'reductions.sum_bool_widened',
           'training.sequence_conv', 'pointwise.add_middle', 'pointwise.gelu', 'shapes.index_put',

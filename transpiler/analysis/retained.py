@@ -1,0 +1,57 @@
+"""The most that a run needs where nothing is freed, whatever batches the runs before it had."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import accumulate
+from typing import Dict, List
+
+from transpiler.analysis.lifetimes import Lifetime
+from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import bytes_with_workspaces, workspace_bytes
+from transpiler.ir import Graph
+
+
+def retained_peak(graph: Graph, timeline: Timeline) -> int:
+    """Bytes above resting of the peak if ops run in the order of `graph`, of which `timeline` is.
+
+    Names that hold one buffer in turn keep that of the run before until each of them has been given the new one: if the batch is
+    larger this time, both are there meanwhile.
+    """
+    position = timeline.lifetimes.positions.seen_from
+    outgrown = _outgrown(graph, timeline)
+    needed = zip(timeline.order, bytes_with_workspaces(graph, timeline))
+    return max((live + outgrown[position(graph.ops[op], 0)[0]] for op, live in needed), default=0)
+
+
+def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
+    """The same if the runtime starts ops of the main region as it finds them ready, several at a time."""
+    most = [0] * len(graph.regions[0].ops)
+    position = timeline.lifetimes.positions.seen_from
+    for op in map(graph.ops.__getitem__, timeline.order):
+        at = position(op, 0)[0]
+        most[at] = max(most[at], workspace_bytes(op, timeline.dims))
+    at_once = heapq.nlargest(timeline.lifetimes.runtime.threads, most)
+    chains = map(timeline.evaluate, (each.size for each in _in_turn(timeline)))
+    return timeline.peak_bytes + sum(at_once) + sum(chains)
+
+
+def _in_turn(timeline: Timeline) -> List[Lifetime]:
+    """Buffers of the main region that several names hold in turn, as large as the batch has it."""
+    return [
+        each for each in timeline.lifetimes.by_region[0].values()
+        if len(each.storages) > 1 and not each.size.is_constant
+    ]
+
+
+def _outgrown(graph: Graph, timeline: Timeline) -> List[int]:
+    """By position of the main region: the most bytes of the buffers that a smaller batch has left, and that some name still holds."""
+    made: Dict[int, int] = {}
+    for at, op in reversed(list(enumerate(graph.region_ops(0)))):
+        made.update((graph.values[v].storage, at) for v in op.writes())
+    changed = [0] * (len(graph.regions[0].ops) + 1)
+    for each in _in_turn(timeline):
+        size = timeline.evaluate(each.size)
+        changed[made.get(each.storages[0], 0)] += size
+        changed[made[each.storages[-1]]] -= size
+    return list(accumulate(changed))
