@@ -35,6 +35,8 @@ _NEVER_RUN = sys.maxsize
 _PILES_UP = 'each run adds to memory, for good'
 # Some programs give other bytes in one run of many: so often is the untouched one asked before one that differs is called wrong.
 _REPEATS = 24
+# Of a budget, in bytes: no program has less.
+_TOO_LITTLE = 1
 # A scalar that only the plan has, as what an order is held by.
 _FEW_BYTES = 16
 # What memory is filled with before anybody writes there, by M_PERTURB of malloc.h, when the untouched program is asked again: a kernel
@@ -296,14 +298,16 @@ def _optimized(built: Built,
 
 def budget_with(built: Built, room: float) -> int:
     """The least budget that a plan is said to keep to, and this share of what the plan for no budget needs more; `built` stays."""
-    free = _optimize(_twin(built), {})
-    enough = free.resting_bytes + free.budget_bytes
     try:
-        _optimize(_twin(built), {'budget': free.resting_bytes + 1})
+        _optimize(_twin(built), {'budget': _TOO_LITTLE})
     except MemoryBudgetError as error:
         least = error.held_bytes + error.best_bytes
-        return least + int(room * max(0, enough - least))
-    return free.resting_bytes + 1
+    else:
+        return _TOO_LITTLE
+    if not room:
+        return least
+    free = _optimize(_twin(built), {})
+    return least + int(room * max(0, free.resting_bytes + free.budget_bytes - least))
 
 
 def _twin(built: Built) -> Built:

@@ -53,6 +53,13 @@ class _Left(NamedTuple):
     size: Size
 
 
+class _Own(NamedTuple):
+    """Bytes while each op of a region runs, and where regions inside begin."""
+
+    bytes: List[int]
+    entries: List[_Entry]
+
+
 class _Arrival(NamedTuple):
     """A storage that a branch makes for the region around it, at this position of its own."""
 
@@ -66,30 +73,30 @@ class Point(NamedTuple):
 
 
 class _Changes:
-    """Bytes that are added, or taken away, at each position of a region."""
+    """Bytes that are added, or taken away, at each position of a region: `always`, and to alternatives, by position."""
 
     def __init__(self, positions: int) -> None:
-        self._always = [0] * positions
-        self._chosen: Dict[int, List[Tuple[Place, int]]] = {}
+        self.always = [0] * positions
+        self.chosen: Dict[int, List[Tuple[Place, int]]] = {}
 
     def note(self, at: int, place: Optional[Place], amount: int) -> None:
-        if at >= len(self._always):
+        if at >= len(self.always):
             return
         if place is None:
-            self._always[at] += amount
+            self.always[at] += amount
         else:
-            self._chosen.setdefault(at, []).append((place, amount))
+            self.chosen.setdefault(at, []).append((place, amount))
 
     def apply(self, at: int, live: Fullest) -> None:
-        live.total += self._always[at]
-        if at in self._chosen:
-            for place, amount in self._chosen[at]:
-                live.add(place, amount)
+        live.total += self.always[at]
+        for place, amount in self.chosen.get(at, ()):
+            live.add(place, amount)
 
 
 class _Entry(NamedTuple):
-    """A region begins, and finds `base` bytes."""
+    """A region begins inside the op at this position of the one around it, and finds `base` bytes."""
 
+    at: int
     region: Region
     base: int
 
@@ -115,7 +122,7 @@ class Timeline:
                                           self.lifetimes.positions) if runtime.collects else None
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._arriving: Dict[int, Dict[int, _Arrival]] = {}  # by region
-        self._order: Sequence[int] = tuple(graph.regions[0].ops)  # of `points`
+        self._order: Sequence[int] = tuple(_nested(graph, 0))  # of `points`
         # Of the main region, where nothing runs inside its ops, and nothing excludes anything.
         self._allocations = None if len(graph.regions) > 1 or self._alternatives else Allocations(
             self.lifetimes.by_region[0].values(), len(self._order),
@@ -140,10 +147,9 @@ class Timeline:
     def _live_bytes(self, late: Optional[_Late] = None) -> List[int]:
         """Bytes while each op runs, in the order of `points`."""
         if self._allocations is None:
-            points: List[Point] = []
-            self._run(self._graph.regions[0], 0, points, late)
-            self._order = [point.op for point in points]
-            return [point.bytes for point in points]
+            found: List[int] = []
+            self._run(self._graph.regions[0], 0, found, late)
+            return found
         lag, released = (late.ops(self._graph.regions[0]), late.released) if late else (0,
                                                                                         frozenset())
         live = self._allocations.live(self.evaluate, lag, released)
@@ -317,39 +323,50 @@ class Timeline:
     def _earlier_trips(self, region: Region) -> int:
         return max(0, self.evaluate(region.trips) - 1)
 
-    def _run(self,
-             region: Region,
-             base: int,
-             points: List[Point],
-             late: Optional[_Late] = None) -> None:
-        """Adds to `points` those of `region`, above `base` bytes."""
-        first = len(points)
-        for step in self._steps(region, base, late):
-            if isinstance(step, Point):
-                points.append(step)
-            else:
-                self._run(*step, points, late)
+    def _run(self, region: Region, base: int, found: List[int], late: Optional[_Late]) -> None:
+        """Adds to `found` the bytes at each op of `region`, and of those inside it behind its op, above `base` bytes."""
+        first, own = len(found), self._own(region, base, late)
+        done = 0
+        for at, inner, inner_base in own.entries:
+            found += own.bytes[done:at + 1]
+            done = at + 1
+            self._run(inner, inner_base, found, late)
+        found += own.bytes[done:]
         if late is None:
             self._bases[region.id] = base
-            self._peaks[region.id] = max((p.bytes for p in points[first:]), default=base)
+            self._peaks[region.id] = max(found[first:], default=base)
 
-    def _steps(self, region: Region, base: int,
-               late: Optional[_Late]) -> Iterator[Union[Point, _Entry]]:
+    def _own(self, region: Region, base: int, late: Optional[_Late]) -> _Own:
+        """Of the ops of `region` themselves, above `base` bytes."""
         before, after = self._events(region, late)
-        live = Fullest(base)
-        for at, op in enumerate(self._graph.region_ops(region.id)):
-            before.apply(at, live)
-            if not op.regions:
-                yield Point(op.id, live.total)
-                after.apply(at, live)
-                continue
-            yield Point(op.id, self._while_running(op, live))
-            for inner in map(self._graph.regions.__getitem__, op.regions):
-                found = live.given(self._place(inner)) + self.around_a_trip(inner)
-                if late and late.ops(inner):
-                    found += self._trips_late(inner) * self._collected_in(inner)
-                yield _Entry(inner, found)
-            after.apply(at, live)
+        own = _Own([], [])
+        inner = [(at, op) for at, op in enumerate(self._graph.region_ops(region.id)) if op.regions]
+        if not before.chosen and not after.chosen:
+            live = base
+            for more, less in zip(before.always, after.always):
+                live += more
+                own.bytes.append(live)
+                live += less
+            for at, op in inner:
+                self._enter(at, op, Fullest(own.bytes[at]), late, own)
+            return own
+        entering, level = dict(inner), Fullest(base)
+        for at in range(len(region.ops)):
+            before.apply(at, level)
+            own.bytes.append(level.total)
+            if at in entering:
+                self._enter(at, entering[at], level, late, own)
+            after.apply(at, level)
+        return own
+
+    def _enter(self, at: int, op: Op, live: Fullest, late: Optional[_Late], own: _Own) -> None:
+        """Notes what there is while `op`, at that position, runs regions where `live` bytes live, and what those find."""
+        own.bytes[at] = self._while_running(op, live)
+        for inner in map(self._graph.regions.__getitem__, op.regions):
+            found = live.given(self._place(inner)) + self.around_a_trip(inner)
+            if late and late.ops(inner):
+                found += self._trips_late(inner) * self._collected_in(inner)
+            own.entries.append(_Entry(at, inner, found))
 
     def counts_as_cells(self, region: int) -> bool:
         """Whether what a region needs is that of its cells and ops: no branch there excludes another, and it makes nothing for
@@ -372,10 +389,8 @@ class Timeline:
         other._once = {}
         inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
         inner.update(rises or {})
-        steps = other._steps(regions[region], 0, late=None)
-        return max((step.bytes if isinstance(step, Point) else step.base + inner[step.region.id]
-                    for step in steps),
-                   default=0)
+        own = other._own(regions[region], 0, late=None)
+        return max([*own.bytes, *(e.base + inner[e.region.id] for e in own.entries)], default=0)
 
     def peak_within(self, region: int, ops: Sequence[int]) -> int:
         """The most that exists while `region` runs in that order."""
@@ -461,8 +476,8 @@ class Timeline:
         for lifetime in self.lifetimes.by_region[region.id].values():
             size, place = self.evaluate(lifetime.size), self._place_of(region, lifetime)
             before.note(lifetime.first, place, size)
-            prompt = (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
-                      released.issuperset(lifetime.storages))
+            prompt = lag and (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
+                              released.issuperset(lifetime.storages))
             after.note(lifetime.last + (0 if prompt else lag), place, -size)
         for at, place, amount in self._left_to_collector(region, late) if late else ():
             asleep = late.asleep[at] if late.asleep and not region.id else self.ops_late(region)
@@ -702,6 +717,14 @@ class Timeline:
         name = f'({loop.trips!r}-1)'
         self._dims[name] = earlier
         return _times(self._kept_residents(loop), Size.dim(name))
+
+
+def _nested(graph: Graph, region: int) -> Iterator[int]:
+    """The ops of `region`, those that run in it behind the op that runs them."""
+    for op in graph.region_ops(region):
+        yield op.id
+        for inner in op.regions:
+            yield from _nested(graph, inner)
 
 
 def _never_in_main(region: Region) -> int:

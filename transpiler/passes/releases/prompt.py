@@ -37,7 +37,8 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     for region in graph.regions[1:]:
         dying = _dying(graph, region, timeline, found, bound, left)
         _release_in_inner_region(graph, region, dying, timeline)
-    release_in_time(graph, timeline)
+    # Anew, as the inner regions have more ops now.
+    release_in_time(graph, Timeline(graph, context.runtime, context.dims))
     return graph
 
 
