@@ -20,6 +20,7 @@ from benchmarks.measure import Peaks, Watcher
 from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
                                    static, trained)
+from tests.backends.layer_trials import GENERATED, trial
 from tests.builds import needs_masked_dropout
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
@@ -244,6 +245,61 @@ def test_what_is_kept_is_told_by_layer(full_graph: bool) -> None:
     rows = program.kept_by_layer.keys() | program.seconds_by_layer.keys()
     assert 'blocks.3.up' in text and f'{len(rows) - 10} more' in text
     assert f'{len(program.peak_by_layer) - 10} more' in text.split('There at the peak')[1]
+
+
+class Counting(paddle.nn.Layer):
+    """Reads a buffer that its forward changes, before or behind what Paddle cannot trace."""
+
+    def __init__(self, split: bool) -> None:
+        super().__init__()
+        self.up, self.down = paddle.nn.Linear(WIDTH, 32), paddle.nn.Linear(32, WIDTH)
+        self.split = split
+        self.register_buffer('seen', paddle.zeros([32]))
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.up(paddle.tanh(x))
+        if not self.split:
+            self.count(hidden)
+        made = paddle.sin(hidden - self.seen) * 2.0
+        made = paddle.tanh(made) * made
+        if self.split:
+            paddle.jit.sot.psdb.breakgraph()
+            self.count(hidden)
+        return paddle.mean(self.down(paddle.tanh(made))**2)
+
+    def count(self, hidden: Any) -> None:
+        now = paddle.mean(hidden.detach(), axis=0)
+        paddle.assign(self.seen * 0.9 + now * 0.1, self.seen)
+
+
+def counted(how: str, split: bool) -> Tuple[List[bytes], List[bool]]:
+    """Of two steps that call a layer twice before they go backward: all that it has at the end; which programs a plan has changed."""
+    paddle.seed(5)
+    made, changed = Counting(split), []
+    if how != 'dynamic':
+        paddle.jit.to_static(made, full_graph=how == 'whole')
+        report = memory_optimize(made, recompute='max', max_overhead=10.0)
+    for step in range(2):
+        (made(data(2 * step)) + made(data(2 * step + 1))).backward()
+    if how != 'dynamic':
+        changed = [each.report.changed for each in report.programs]
+    left = [made.seen, *(p.grad for p in made.parameters())]
+    return [each.numpy().tobytes() for each in left], changed
+
+
+@pytest.mark.parametrize('how, split', [('whole', False), ('stretches', False),
+                                        ('stretches', True)])
+def test_a_buffer_that_was_written_before_backward_is_not_read_again(how: str, split: bool) -> None:
+    """By a later call of the layer, or by another stretch of the same."""
+    got, changed = counted(how, split)
+    assert changed and all(changed)
+    assert got == counted('dynamic', split)[0]
+
+
+@pytest.mark.parametrize('seed', GENERATED)
+def test_generated_layers_train_to_the_same_bytes(seed: int) -> None:
+    why_not, wrong, changed = trial(seed)
+    assert (why_not, wrong) == ('', []) and changed
 
 
 class Ends(Net):

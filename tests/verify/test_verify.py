@@ -562,6 +562,49 @@ def test_clones_stand_behind_a_boundary_and_less_crosses_it() -> None:
     assert crossing[1] < crossing[0]
 
 
+@pytest.mark.parametrize('written, others', [(True, False), (False, True), (False, False)])
+def test_what_may_have_been_written_between_the_parts_is_not_read_again(
+        written: bool, others: bool) -> None:
+    """Another call of the first part may have written its state by then, or something else what it reads."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.value('state', persistable=True)
+    draft.values('new a b c g d', fetched=False)
+    draft.op('exp', 'x', 'new')
+    if written:
+        draft.op('assign', 'new', 'state')
+    draft.op('sum', 'x state', 'a')
+    for read, write in (('a', 'b'), ('b', 'c')):
+        draft.op('exp', read, write)
+    draft.op('boundary', '', 'g', boundary=True)
+    draft.op('sum', 'g c b a', 'd')
+    divide(draft.graph, frozenset({'d'}), frozenset({'state'} if others else ()))
+    old = draft.graph
+    done = plan(old, COLLECTING, {}, PlanOptions(recompute='max')).graph
+    made_again = {op.kind for op in done.region_ops(0) if op.origin not in (None, op.id)}
+    assert made_again == ({'exp'} if written or others else {'exp', 'sum'})
+    assert accepted(old, _summed_again(old, draft)) == (not (written or others))
+
+
+def _summed_again(old: Graph, draft: Draft) -> Graph:
+    """The last op reads a sum that is made again behind the boundary."""
+    new = old.copy()
+    summed = next(op for op in old.region_ops(0) if op.kind == 'sum')
+    made = new.clone_value(draft.id('a'), 'again', 0).id
+    clone = new.new_op('sum',
+                       0,
+                       operands=summed.operands,
+                       results=(made,),
+                       facts=summed.facts,
+                       origin=summed.id,
+                       backward=True)
+    *before, last, _ = new.regions[0].ops
+    reads = (made if v == draft.id('a') else v for v in old.ops[last].operands)
+    new.ops[last] = replace(old.ops[last], operands=tuple(reads))
+    new.regions[0].ops = [*before, clone.id, last]
+    return new
+
+
 def _going_on(fresh: bool) -> Graph:
     """The second op's result is as large as one that is dead by then."""
     draft = Draft()

@@ -6,6 +6,7 @@ from typing import AbstractSet, Iterable, List, Set
 
 from transpiler.analysis.positions import Positions
 from transpiler.ir import Graph, Op
+from transpiler.ir.boundary import state_of_calls
 
 
 class Writers:
@@ -13,6 +14,7 @@ class Writers:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._state = state_of_calls(graph)
         self.positions = Positions(graph)
         self._inside: List[Set[int]] = [set() for _ in graph.regions]
         for region in reversed(graph.regions):  # inner ones come after those around them
@@ -29,15 +31,12 @@ class Writers:
         self.positions.update(region)
 
     def written(self, storage: int, ops: Iterable[int]) -> bool:
-        """Whether one of `ops` writes `storage`, or an op inside it does."""
-        values = self._graph.values
-        return any(
-            any(values[v].storage == storage
-                for v in op.writes()) or any(storage in self._inside[region]
-                                             for region in op.regions)
-            for op in map(self._graph.ops.__getitem__, ops))
+        """Whether one of `ops` writes `storage`, or an op inside it does, or another call while it stands for one."""
+        return any(storage in self._written_by(op) for op in map(self._graph.ops.__getitem__, ops))
 
-    def _written_by(self, op: Op) -> Set[int]:
+    def _written_by(self, op: Op) -> AbstractSet[int]:
+        if op.facts.boundary:
+            return self._state
         values = self._graph.values
         own = {values[v].storage for v in op.writes()}
         return own.union(*(self._inside[region] for region in op.regions))

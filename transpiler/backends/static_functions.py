@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Container, Dict, Iterator, Tuple
+from typing import Any, Container, Dict, Iterator, List, Tuple
 
 from paddle import Tensor
 from paddle.jit.dy2static.program_translator import StaticFunction
@@ -37,6 +37,14 @@ def layer_of(function: Any) -> Any:
     """The layer whose method `function` is; None if it is no method."""
     held = function._class_instance
     return held() if isinstance(held, weakref.ref) else held
+
+
+def saved_buffers(layer: Any) -> List[Tensor]:
+    """Buffers of `layer`, and of those in it, that are part of its state: what forward changes is among them."""
+    return [
+        held for each in layer.sublayers(include_self=True) for name, held in each._buffers.items()
+        if isinstance(held, Tensor) and name not in each._non_persistable_buffer_names_set
+    ]
 
 
 def holders(root: Any) -> Dict[str, Tuple[str, ...]]:

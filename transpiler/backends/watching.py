@@ -6,7 +6,7 @@ given says for which function they are.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, List, Optional, Protocol, Tuple
+from typing import Any, Callable, FrozenSet, Iterable, List, Optional, Protocol, Tuple
 
 from paddle.jit.dy2static.program_translator import SymbolicStaticFunction
 from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
@@ -14,7 +14,7 @@ from paddle.static import BuildStrategy
 
 from transpiler.backends.base import MadeOf, Traced
 from transpiler.backends.failed_traces import forgotten_if_failed
-from transpiler.backends.static_functions import layer_of
+from transpiler.backends.static_functions import layer_of, saved_buffers
 
 _STRATEGY = 'build_strategy'
 
@@ -103,6 +103,17 @@ class FunctionWatch:
             return layer is None
         own = {id(p) for p in (*layer.parameters(), *layer.buffers())}
         return all(id(p) in own for p in made.partial_program._params)
+
+
+def written_elsewhere(function: Any, read: Iterable[Any]) -> FrozenSet[str]:
+    """Names of those that a program of `function` reads, inputs and parameters, which others may write before its backward part
+    runs. Of a stretch, whatever looks like a saved buffer: another stretch may change that, and this one knows it by a name of its
+    own."""
+    layer = layer_of(function)
+    if layer is None or not isinstance(function, SymbolicStaticFunction):
+        return frozenset()
+    alike = {(tuple(b.shape), b.dtype) for b in saved_buffers(layer)}
+    return frozenset(v.name for v in read if v.stop_gradient and (tuple(v.shape), v.dtype) in alike)
 
 
 def traced(mode: str, inputs: Iterable[Any]) -> Traced:

@@ -14,8 +14,9 @@ from transpiler.ir.graph import Graph
 BOUNDARY = 'boundary'
 
 
-def divide(graph: Graph, kept: FrozenSet[str]) -> None:
-    """Marks what stands behind the boundary as backward, and what the caller holds as there to the end.
+def divide(graph: Graph, kept: FrozenSet[str], others: FrozenSet[str] = frozenset()) -> None:
+    """Marks what stands behind the boundary as backward, what the caller holds as there to the end, and what `others` may write
+    before the backward part runs.
 
     What one part hands to the other is no buffer to work in place on: in the first it is an output, in the second an input.
     """
@@ -31,3 +32,19 @@ def divide(graph: Graph, kept: FrozenSet[str]) -> None:
             made_before.update(op.results)
     for value in graph.values:
         value.fetched = value.fetched or value.fed or value.name in kept
+        value.written_between = value.name in others
+
+
+def state_of_calls(graph: Graph) -> FrozenSet[int]:
+    """Storages in which the backward part may find something else than the part in front of it had: those that this writes and that
+    outlive the call, as the caller may call it once more before the backward part runs, and what others write. Empty if there is no
+    boundary."""
+    found = {value.storage for value in graph.values if value.written_between}
+    for op in graph.region_ops(0):
+        if op.facts.boundary:
+            return frozenset(found)
+        for value in (v for each in (op, *graph.inside(op)) for v in each.writes()):
+            storage = graph.values[graph.values[value].storage]
+            if storage.persistable or storage.fed:
+                found.add(storage.id)
+    return frozenset()

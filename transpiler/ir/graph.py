@@ -65,6 +65,7 @@ class Value:
     copied_out: bool = False  # fetched by the caller, for whom the runtime makes a copy
     skipped: bool = False
     parameter_gradient: bool = False
+    written_between: bool = False  # by others, before the backward part of a program runs: see `boundary`
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     buffer: int = -1
     storage: int = -1

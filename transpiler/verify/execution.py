@@ -7,6 +7,7 @@ from typing import Dict, FrozenSet, Mapping, Set, Tuple
 from transpiler.analysis.counters import Counter
 from transpiler.errors import VerificationError
 from transpiler.ir import FORGET, KEEP, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, ValueKind
+from transpiler.ir.boundary import state_of_calls
 from transpiler.ir.dtypes import TRUTH
 from transpiler.verify import row_sums
 from transpiler.verify.claims import Claims
@@ -30,6 +31,7 @@ class Run:
         self._partners: Dict[int, Set[int]] = {}  # storages that hold one buffer, by SHARE ops
         self._written: Cells = {}  # by op that writes an element of an array: the element
         self._buffers = graph.buffers()
+        self._state = state_of_calls(graph)
         self._steps: Dict[Counter, Cells] = {}  # what the loop sees before it counts
         self._region(graph.regions[0], self.cells)
 
@@ -129,6 +131,8 @@ class Run:
         if op.id in self._claims.row_sums:
             self._add_rows(op, cells)
             return
+        if op.facts.boundary:
+            self._other_calls(origin, cells)
         scratch, rows = self._scratch_state(op, cells), ()
         unread = self._claims.unread.get(op.id, ())
         for position, value in enumerate(op.operands):
@@ -154,6 +158,13 @@ class Run:
             else:
                 rest = self.held(cells, value) if self._writes_a_part(op, value) else frozenset()
                 self._write(op, position, frozenset({definition}), cells, rest)
+
+    def _other_calls(self, origin: int, cells: Cells) -> None:
+        """Between the parts of a program others may write what they have in common with it."""
+        for storage in self._state:
+            name = self._graph.values[storage].name
+            _observe(self.seen, (origin, 'state', name), self.held(cells, storage))
+            cells[storage] = frozenset({('call', name)})
 
     def _writes_a_part(self, op: Op, value: int) -> bool:
         """Whether `value` is an array of which the op may leave elements as they are."""

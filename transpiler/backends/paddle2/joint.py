@@ -24,11 +24,12 @@ _CAN = frozenset({Can.PIN, Can.NO_COPY})
 @dataclass
 class JointProgram:
     """A program of Paddle; the range of its ops that make what the backward part is given, empty if there is none; and the
-    names of what the caller holds at the end."""
+    names of what the caller holds at the end, and of what others may write before the backward part runs."""
 
     program: framework.Program
     between: Tuple[int, int] = (0, 0)
     kept: FrozenSet[str] = frozenset()
+    others: FrozenSet[str] = frozenset()
 
 
 class JointPrograms(LivePrograms):
@@ -63,4 +64,4 @@ def _cut(graph: Graph, target: JointProgram) -> None:
     ops, (start, end) = list(graph.region_ops(0)), target.between
     for op in ops[start:end]:
         op.facts = replace(op.facts, boundary=True)
-    divide(graph, target.kept)
+    divide(graph, target.kept, target.others)

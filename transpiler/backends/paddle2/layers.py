@@ -11,7 +11,7 @@ from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgram
 from transpiler.backends.base import Planner, Traced
 from transpiler.backends.paddle2.environment import check_paddle
 from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced
+from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
 
 _MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
               if isinstance(kind, LazyInitialized) and name.startswith('_train'))
@@ -22,15 +22,15 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_paddle()
-        super().__init__(function, lambda partial: _Hook(partial, plan), partial_program,
+        super().__init__(function, lambda partial: _Hook(function, partial, plan), partial_program,
                          plan.began)
 
 
 class _Hook(PartialProgramLayerHook):
     """Between the making of a program and its split; in front of the hook that Paddle may have there."""
 
-    def __init__(self, partial: PartialProgramLayer, plan: Planner) -> None:
-        self._partial, self._plan = partial, plan
+    def __init__(self, function: Any, partial: PartialProgramLayer, plan: Planner) -> None:
+        self._function, self._partial, self._plan = function, partial, plan
         self._inner = partial._hooker  # Paddle's own does nothing, and gives nothing back
         partial.set_hooker(self)
         self._planned = False
@@ -57,7 +57,9 @@ class _Hook(PartialProgramLayerHook):
                ] + [name for kind in ('param', 'x', 'out') for name in gradients.get(kind, [])]
         between = (start - len(self._partial._outputs.tolist()), start)
         has_backward = start < len(program.global_block().ops)
-        target = JointProgram(program, between, frozenset(kept))
+        inputs = (v for v in self._partial._inputs.tolist() if isinstance(v, Variable))
+        target = JointProgram(program, between, frozenset(kept),
+                              written_elsewhere(self._function, (*inputs, *self._partial._params)))
         self._planned |= self._plan.plan(JointPrograms(), target,
                                          self._traced('train' if has_backward else 'no grad'),
                                          made_of(self._partial))

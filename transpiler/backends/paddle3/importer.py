@@ -66,10 +66,12 @@ class Cut:
     Attributes:
         between: ids of the ops that stand there, which neither part has: they make what the caller gives the backward part.
         kept: names of what the caller holds when the backward part has run.
+        others: names of what others may write before it runs.
     """
 
     between: Tuple[int, ...]
     kept: FrozenSet[str] = frozenset()
+    others: FrozenSet[str] = frozenset()
 
 
 @dataclass
@@ -178,7 +180,7 @@ class _Importer:
             )
         _drop_what_is_named_later(self._graph)
         if self._done.cut:
-            divide(self._graph, self._done.cut.kept)
+            divide(self._graph, self._done.cut.kept, self._done.cut.others)
         return self._done
 
     def _block(self, block: Any, region: Region) -> None:

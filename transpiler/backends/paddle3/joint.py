@@ -16,10 +16,12 @@ from transpiler.runtime import Runtime
 
 @dataclass
 class JointProgram:
-    """A program of Paddle, and the range of its ops that stand between forward and backward; empty if it has no backward."""
+    """A program of Paddle; the range of its ops that stand between forward and backward, empty if it has no backward; and names of what
+    others may write before that runs."""
 
     program: Any
     between: Tuple[int, int] = (0, 0)
+    others: FrozenSet[str] = frozenset()
 
 
 class JointPrograms(LivePrograms):
@@ -51,4 +53,4 @@ def _cut(target: JointProgram) -> Any:
     # Gradients, which Paddle hands out when it has this program back, are read by nobody yet.
     kept = frozenset(
         names[v.id] for op in ops[end:] for v in op.results() if v.initialized() and v.use_empty())
-    return Cut(tuple(op.id() for op in ops[start:end]), kept)
+    return Cut(tuple(op.id() for op in ops[start:end]), kept, target.others)

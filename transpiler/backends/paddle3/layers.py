@@ -17,7 +17,7 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, Partia
 from transpiler.backends.base import Planner
 from transpiler.backends.paddle3.environment import check_paddle
 from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
-from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced
+from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
 from transpiler.errors import UnsupportedPaddleError
 
 _CSE = 'FLAGS_enable_cse_in_dy2st'
@@ -38,15 +38,15 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_holds_orders()
-        super().__init__(function, lambda partial: _Hook(partial, plan), pir_partial_program,
-                         plan.began)
+        super().__init__(function, lambda partial: _Hook(function, partial, plan),
+                         pir_partial_program, plan.began)
 
 
 class _Hook(PartialProgramLayerHook):
     """Between the making of a program and its split."""
 
-    def __init__(self, partial: PartialProgramLayer, plan: Planner) -> None:
-        self._partial, self._plan = partial, plan
+    def __init__(self, function: Any, partial: PartialProgramLayer, plan: Planner) -> None:
+        self._function, self._partial, self._plan = function, partial, plan
         partial.add_hooker(self)
         create = partial._create_program
         partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
@@ -62,7 +62,9 @@ class _Hook(PartialProgramLayerHook):
 
     def after_append_backward(self, program: Any, inputs: Any, targets: Any, gradients: Any,
                               forward_end: int, backward_start: int) -> Tuple[Any, int, Any]:
-        target = JointProgram(program, (forward_end, backward_start))
+        read = (*self._partial._inputs.var_list, *self._partial._params)
+        target = JointProgram(program, (forward_end, backward_start),
+                              written_elsewhere(self._function, read))
         has_backward = backward_start < len(program.global_block().ops)
         if self._planned_as(target, 'train' if has_backward else 'no grad'):
             paddle.set_flags({_CSE: False})

@@ -11,6 +11,7 @@ from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import workspace_bytes
 from transpiler.ir import Graph, Op, Replay, ValueKind
+from transpiler.ir.boundary import state_of_calls
 from transpiler.passes.cloning import Races, made_again, may_be_cloned
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.order_problem import OrderProblem, given_order
@@ -86,9 +87,9 @@ class _Builder:
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
         self._races = Races(graph)
-        accesses = Accesses(graph)
+        accesses, state = Accesses(graph), state_of_calls(graph)
         for at, op in enumerate(self._ops):
-            for storage in accesses.of(op)[1]:
+            for storage in accesses.of(op)[1] | (state if op.facts.boundary else set()):
                 self._writes.setdefault(storage, []).append(at)
 
     def build(self) -> RematProblem:
