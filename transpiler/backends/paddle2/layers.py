@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Tuple
 
 from paddle.base.framework import Variable
@@ -35,11 +36,13 @@ class _Hook(PartialProgramLayerHook):
         partial.set_hooker(self)
         self._planned = False
         partial._prepare_attributes = self._attributes
+        partial.prepare_gradient_aggregation = self._aggregated
         forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial.set_hooker(self._inner)
-        del self._partial._prepare_attributes
+        for own in ('_prepare_attributes', 'prepare_gradient_aggregation'):
+            del self._partial.__dict__[own]
         forget_programs(self._partial, _MADE)
 
     def before_append_backward(self, program: Any) -> Any:
@@ -56,6 +59,7 @@ class _Hook(PartialProgramLayerHook):
         kept = [v.name for v in outputs
                ] + [name for kind in ('param', 'x', 'out') for name in gradients.get(kind, [])]
         between = (start - len(self._partial._outputs.tolist()), start)
+        self._aggregate(program, between)
         has_backward = start < len(program.global_block().ops)
         inputs = (v for v in self._partial._inputs.tolist() if isinstance(v, Variable))
         target = JointProgram(program, between, frozenset(kept),
@@ -64,6 +68,17 @@ class _Hook(PartialProgramLayerHook):
                                          self._traced('train' if has_backward else 'no grad'),
                                          made_of(self._partial))
         return program, start
+
+    def _aggregate(self, program: Any, between: Tuple[int, int]) -> None:
+        """Has Paddle add the gradient that the caller gives of an output to what the program makes of it. It does so behind this hook, and
+        overlooks the first op of the backward part: which that is may not depend on a plan."""
+        forward = program.block(0).ops[:between[0]]
+        made_of_forward = SimpleNamespace(block=lambda _: SimpleNamespace(ops=forward))
+        PartialProgramLayer.prepare_gradient_aggregation(self._partial, between[1] + 1,
+                                                         made_of_forward, program)
+
+    def _aggregated(self, start: int, main_program: Any, program: Any) -> None:
+        """In the place of Paddle's own: it is done."""
 
     def _attributes(self, force_not_use_pt: bool = False) -> Any:
         """Paddle translates stretches to PIR: then they would run in an order of its own, and end the process where a clone reads
