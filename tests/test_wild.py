@@ -181,6 +181,15 @@ def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does
     assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds
 
 
+@pytest.mark.parametrize('first, piles_up, kinds', [(40, False, ['SURE']), (40, True, []),
+                                                    (90, True, ['SURE'])])
+def test_what_piles_up_from_run_to_run_may_pass_what_is_sure_in_later_runs_alone(
+        first: int, piles_up: bool, kinds: Sequence[str]) -> None:
+    before = trial.Run({}, 0, first, 99)
+    judge = trial._Judge(None, None, before, None, True, False, False, 50, piles_up)
+    assert [kind for kind, _ in judge.wrong(trial.Run({}, 0, first, 99), False)] == kinds
+
+
 def test_a_child_that_cannot_say_what_it_found_speaks_to_nobody_else() -> None:
     ended = in_child(lambda: in_child(object, 20.)._asdict(), 40.)
     assert ended == Ended({'value': None, 'failure': 'ended with status 256'}, '')

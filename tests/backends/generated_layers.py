@@ -80,9 +80,8 @@ class Convolved(nn.Layer):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
-        self.conv, self.norm, self.out = nn.Conv2D(1, 2, 3,
-                                                   padding=1), nn.BatchNorm2D(2), nn.Conv2D(
-                                                       2, 1, 1)
+        self.conv, self.out = nn.Conv2D(1, 2, 3, padding=1), nn.Conv2D(2, 1, 1)
+        self.norm = nn.BatchNorm2D(2)
         self.pooled = rng.random() < 0.5
 
     def forward(self, x: Any) -> Any:

@@ -86,7 +86,8 @@ class Trial:
         self._optimizer = self._habits.optimizer(learning_rate=0.05,
                                                  parameters=self._network.parameters(),
                                                  grad_clip=self._habits.clip)
-        self._report = memory_optimize(self._made, **_OPTIONS[seed % 4]) if optimized else None
+        options = _OPTIONS[seed % len(_OPTIONS)]
+        self._report = memory_optimize(self._made, **options) if optimized else None
 
     def run(self) -> Dict[str, Any]:
         for step in range(_STEPS):

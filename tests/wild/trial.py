@@ -31,7 +31,7 @@ _SECONDS = 120.0
 # machine makes twice and more of what they are, have as many tries as it takes.
 _AGAIN = {'first': 4, 'later': 16}
 _NEVER_RUN = sys.maxsize
-# What the note says where Paddle itself adds to memory from run to run: nothing is sure then.
+# What the note says where Paddle itself adds to memory from run to run: of later runs nothing is sure then.
 _PILES_UP = 'each run adds to memory, for good'
 # Some programs give other bytes in one run of many: so often is the untouched one asked before one that differs is called wrong.
 _REPEATS = 24
@@ -141,7 +141,7 @@ def _try_mode(plain: Built,
             verdict.failures.append(f'REFUSED {name} room={room}: {told["budget"]}')
         return
     judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
-                   told['traded'], told['sure'])
+                   told['traded'], told['said'][-1], told['piles_up'])
     verdict.failures += [
         f'{what} {name} room={room}: {text}; said {told["said"]}'
         for what, text in judge.wrong(Run(**told['run']), values_alone)
@@ -159,7 +159,8 @@ class _Judge:
     changed: bool  # by the report
     same: bool  # byte for byte
     traded: bool  # for the budget: see Verdict
-    sure: Optional[int]  # bytes above resting; None if there is no such bound
+    sure: int  # bytes above resting
+    piles_up: bool = False  # from run to run, by the report
     ended: List[str] = field(default_factory=list)  # how other tries of the optimized one failed
 
     def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
@@ -181,7 +182,8 @@ class _Judge:
 
     def _peaks(self, after: Run) -> List[Tuple[str, str]]:
         before, found = self.before, []
-        if self.sure is not None and max(after.first, after.later) - after.resting > self.sure:
+        most = after.first if self.piles_up else max(after.first, after.later)
+        if most - after.resting > self.sure:
             found.append(
                 ('SURE', f'{after.first}, later {after.later}, at rest {after.resting}: more '
                  f'than the {self.sure} above that no run needs more than'))
@@ -292,7 +294,7 @@ def _optimized(built: Built,
         'traded': budget is not None and report.grows_elsewhere,
         'run': ended.value,
         'said': said,
-        'sure': None if _PILES_UP in report.note else report.sure_bytes
+        'piles_up': _PILES_UP in report.note
     }
 
 

@@ -8,7 +8,7 @@ from typing import Dict, List
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import bytes_with_workspaces, workspace_bytes
+from transpiler.analysis.workspace import bytes_besides, bytes_with_workspaces
 from transpiler.ir import Graph
 
 
@@ -28,9 +28,9 @@ def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
     """The same if the runtime starts ops of the main region as it finds them ready, several at a time."""
     most = [0] * len(graph.regions[0].ops)
     position = timeline.lifetimes.positions.seen_from
-    for op in map(graph.ops.__getitem__, timeline.order):
-        at = position(op, 0)[0]
-        most[at] = max(most[at], workspace_bytes(op, timeline.dims))
+    for op, own in zip(timeline.order, bytes_besides(graph, timeline)):
+        at = position(graph.ops[op], 0)[0]
+        most[at] = max(most[at], own)
     at_once = heapq.nlargest(timeline.lifetimes.runtime.threads, most)
     chains = map(timeline.evaluate, (each.size for each in _in_turn(timeline)))
     return timeline.peak_bytes + sum(at_once) + sum(chains)
@@ -46,6 +46,8 @@ def _in_turn(timeline: Timeline) -> List[Lifetime]:
 
 def _outgrown(graph: Graph, timeline: Timeline) -> List[int]:
     """By position of the main region: the most bytes of the buffers that a smaller batch has left, and that some name still holds."""
+    lifetimes = timeline.lifetimes
+    given = {target: lifetimes.position[op] for op, _, target in lifetimes.shared}
     made: Dict[int, int] = {}
     for at, op in reversed(list(enumerate(graph.region_ops(0)))):
         made.update((graph.values[v].storage, at) for v in op.writes())
@@ -53,5 +55,5 @@ def _outgrown(graph: Graph, timeline: Timeline) -> List[int]:
     for each in _in_turn(timeline):
         size = timeline.evaluate(each.size)
         changed[made.get(each.storages[0], 0)] += size
-        changed[made[each.storages[-1]]] -= size
+        changed[given[each.storages[-1]]] -= size
     return list(accumulate(changed))

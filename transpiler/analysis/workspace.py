@@ -24,6 +24,11 @@ def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
     return _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
 
 
+def bytes_besides(graph: Graph, timeline: Timeline) -> List[int]:
+    """Of the bytes of `points_with_workspaces` those that each op takes for itself: its workspace, and memory that is too small."""
+    return _with_workspaces(graph, timeline, [0] * len(timeline.order), ())
+
+
 def uncollected_with_workspaces(graph: Graph,
                                 timeline: Timeline,
                                 released: FrozenSet[int],

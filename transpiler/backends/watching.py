@@ -108,12 +108,14 @@ class FunctionWatch:
 def written_elsewhere(function: Any, read: Iterable[Any]) -> FrozenSet[str]:
     """Names of those that a program of `function` reads, inputs and parameters, which others may write before its backward part
     runs. Of a stretch, whatever looks like a saved buffer: another stretch may change that, and this one knows it by a name of its
-    own."""
-    layer = layer_of(function)
-    if layer is None or not isinstance(function, SymbolicStaticFunction):
+    own. Of one of a function that is no method, all without gradients: whose buffers they are nobody knows."""
+    if not isinstance(function, SymbolicStaticFunction):
         return frozenset()
-    alike = {(tuple(b.shape), b.dtype) for b in saved_buffers(layer)}
-    return frozenset(v.name for v in read if v.stop_gradient and (tuple(v.shape), v.dtype) in alike)
+    layer, given = layer_of(function), [v for v in read if v.stop_gradient]
+    if layer is not None:
+        alike = {(tuple(b.shape), b.dtype) for b in saved_buffers(layer)}
+        given = [v for v in given if (tuple(v.shape), v.dtype) in alike]
+    return frozenset(v.name for v in given)
 
 
 def traced(mode: str, inputs: Iterable[Any]) -> Traced:
