@@ -1,7 +1,7 @@
 """memory_optimize for layers on Paddle 2.6: the ways in which users write them, to the last byte, in both interpreters."""
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 import paddle
 import pytest
@@ -10,7 +10,7 @@ from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WAYS, WIDTH, Looped, Net, built,
                                    data, flow, static, trained)
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
-from tests.backends.layers_anywhere import assert_peak_is_told, untouched
+from tests.backends.layers_anywhere import assert_peak_is_told, gradients, untouched
 from transpiler import memory_optimize
 
 FLAG = 'FLAGS_enable_pir_with_pt_in_dy2st'
@@ -54,6 +54,27 @@ def test_loops_and_branches_in_layers_are_planned_too(kind: str, pir: bool) -> N
     program, = report.programs
     assert program.report.changed and program.kept_after < program.kept_before
     assert_peak_is_told(program)
+
+
+def updated_between(kind: str, **options: Any) -> List[bytes]:
+    """Gradients of two calls with an update between their backward. Without options the layer is untouched."""
+    made = flow(kind)
+    paddle.seed(5)
+    if options:
+        memory_optimize(made, trip_count=7, max_overhead=10.0, **options)
+    one, other = (made(data(at), paddle.to_tensor([7])) for at in range(2))
+    one.backward()
+    paddle.optimizer.SGD(0.5, parameters=made.parameters()).step()
+    other.backward()
+    return gradients(made)
+
+
+@pytest.mark.parametrize('kind', FLOWS)
+def test_parameters_that_change_are_an_error_in_loops_and_branches_too(kind: str) -> None:
+    with pytest.raises(OSError, match="ChangedTensorError: '.*' has changed"):
+        updated_between(kind, recompute='max')
+    expected = updated_between(kind)
+    assert updated_between(kind, recompute=False) == expected and expected
 
 
 def static_twin(trips: int) -> Any:

@@ -27,6 +27,10 @@ class MergedVariableError(TranspilerError, RuntimeError):
     """A variable was fetched whose memory the optimizer gave to another."""
 
 
+class ChangedTensorError(TranspilerError, RuntimeError):
+    """What a backward part of a layer makes again would not be what its forward part has made."""
+
+
 class VerificationError(TranspilerError):
     """The rewritten program was not proved equal to the original; nothing was written back."""
 

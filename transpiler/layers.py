@@ -14,11 +14,12 @@ from rich.table import Table
 from transpiler import arguments
 from transpiler.analysis.kept import given_bytes, kept_bytes
 from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_layer
-from transpiler.backends.base import Backend, MadeOf, StepBytes, Traced, Watching
+from transpiler.backends.base import Backend, MadeOf, Replanned, StepBytes, Traced, Watching
 from transpiler.backends.installed import LayersAround, functions_of, layers_of, step_bytes, watch
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError, TranspilerError
 from transpiler.flow import Decision, keep_heap, rewrite
 from transpiler.heap import Keeper, Kept
+from transpiler.ir.boundary import read_again
 from transpiler.planning import Plan, PlanOptions
 from transpiler.plain import printable
 from transpiler.report import HeapReport, MeasuredReport, MemoryReport
@@ -232,7 +233,7 @@ class _Planner:
     def ran(self, program: Hashable) -> None:
         self.so_far.ran(program)
 
-    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> bool:
+    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> Replanned:
         before, parameters = self.so_far.before(made)
         step = replace(self.step, before=before)
         try:
@@ -244,11 +245,13 @@ class _Planner:
                 why_not = self._over_budget(error, step)
             warnings.warn(f'memory_optimize: {self.function} is untouched: {why_not}', stacklevel=2)
             self._add(ProgramReport(self.function, traced, why_not=why_not))
-            return False
+            return Replanned()
         reported = _reported(self.function, traced, decision, layers, step)
         self.so_far.planned(made, reported.kept_after)
         self._add(reported)
-        return decision.written is not None
+        if decision.written is None:
+            return Replanned()
+        return Replanned(True, read_again(decision.plan.original, decision.plan.graph))
 
     def _decision(self, backend: Backend, target: Any, step: StepBytes,
                   parameters: FrozenSet[str]) -> Decision:

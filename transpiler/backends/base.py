@@ -51,6 +51,18 @@ class MadeOf:
 
 
 @dataclass(frozen=True)
+class Replanned:
+    """Whether a plan has changed a program, and the names of what its caller owns that its backward part reads again since."""
+
+    changed: bool = False
+    again: FrozenSet[str] = frozenset()
+
+    def and_also(self, other: Replanned) -> Replanned:
+        """Of both."""
+        return Replanned(self.changed or other.changed, self.again | other.again)
+
+
+@dataclass(frozen=True)
 class StepBytes:
     """What a step of training holds besides the program that it runs.
 
@@ -248,8 +260,8 @@ class Planner(Protocol):
         """The function is called."""
         ...
 
-    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> bool:
-        """Plans a program in place; says whether it has changed it."""
+    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> Replanned:
+        """Plans a program in place; says what that has changed."""
         ...
 
     def ran(self, program: Hashable) -> None:

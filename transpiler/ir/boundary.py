@@ -7,9 +7,9 @@ backward part. What crosses it is kept from one part to the other, and both know
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import FrozenSet
+from typing import FrozenSet, Iterator
 
-from transpiler.ir.graph import Graph
+from transpiler.ir.graph import Graph, Op
 
 BOUNDARY = 'boundary'
 
@@ -48,3 +48,16 @@ def state_of_calls(graph: Graph) -> FrozenSet[int]:
             if storage.persistable or storage.fed:
                 found.add(storage.id)
     return frozenset()
+
+
+def read_again(graph: Graph, planned: Graph) -> FrozenSet[str]:
+    """Names of what the caller owns, inputs and state, that the backward part of `planned`, a plan for `graph`, reads for more than
+    that of `graph` does."""
+    had = {op.id: op.data_reads() for op in _backward(graph)}
+    found = (v for op in _backward(planned) for v in op.data_reads() if v not in had.get(op.id, ()))
+    given = (planned.values[v] for v in found)
+    return frozenset(v.name for v in given if v.persistable or v.fed)
+
+
+def _backward(graph: Graph) -> Iterator[Op]:
+    return (each for op in graph.region_ops(0) if op.backward for each in (op, *graph.inside(op)))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Tuple
+from typing import Any, Mapping, Tuple
 
 from paddle.base.framework import Variable
 from paddle.jit.dy2static import partial_program
 from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgramLayer, PartialProgramLayerHook
 
-from transpiler.backends.base import Planner, Traced
+from transpiler.backends.base import Planner, Replanned, Traced
 from transpiler.backends.paddle2.environment import check_paddle
 from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
+from transpiler.backends.rereading import check_unchanged
 from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
 
 _MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
               if isinstance(kind, LazyInitialized) and name.startswith('_train'))
+_OWN = ('_prepare_attributes', 'prepare_gradient_aggregation', '_prepare_inputs', '_restore_out')
 
 
 class Watch(FunctionWatch):
@@ -32,16 +34,19 @@ class _Hook(PartialProgramLayerHook):
 
     def __init__(self, function: Any, partial: PartialProgramLayer, plan: Planner) -> None:
         self._function, self._partial, self._plan = function, partial, plan
+        self._read: Mapping[str, Any] = {}  # by the call that is going on
         self._inner = partial._hooker  # Paddle's own does nothing, and gives nothing back
         partial.set_hooker(self)
-        self._planned = False
+        self._planned = Replanned()
+        partial._prepare_inputs = self._inputs
+        partial._restore_out = self._restored
         partial._prepare_attributes = self._attributes
         partial.prepare_gradient_aggregation = self._aggregated
         forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial.set_hooker(self._inner)
-        for own in ('_prepare_attributes', 'prepare_gradient_aggregation'):
+        for own in _OWN:
             del self._partial.__dict__[own]
         forget_programs(self._partial, _MADE)
 
@@ -64,9 +69,10 @@ class _Hook(PartialProgramLayerHook):
         inputs = (v for v in self._partial._inputs.tolist() if isinstance(v, Variable))
         target = JointProgram(program, between, frozenset(kept),
                               written_elsewhere(self._function, (*inputs, *self._partial._params)))
-        self._planned |= self._plan.plan(JointPrograms(), target,
-                                         self._traced('train' if has_backward else 'no grad'),
-                                         made_of(self._partial))
+        self._planned = self._planned.and_also(
+            self._plan.plan(JointPrograms(), target,
+                            self._traced('train' if has_backward else 'no grad'),
+                            made_of(self._partial)))
         return program, start
 
     def _aggregate(self, program: Any, between: Tuple[int, int]) -> None:
@@ -85,10 +91,20 @@ class _Hook(PartialProgramLayerHook):
         state that nobody has made."""
         partial = self._partial
         partial.forward_program  # who asks for a program has it made, and planned
-        ordered = self._planned and partial.training
+        ordered = self._planned.changed and partial.training
         if partial.training:
             self._plan.ran(made_of(partial).program)
         return PartialProgramLayer._prepare_attributes(partial, force_not_use_pt or ordered)
+
+    def _inputs(self, given: Any) -> Tuple[Any, Any]:
+        tensors, names = PartialProgramLayer._prepare_inputs(self._partial, given)
+        self._read = dict(zip(names, tensors))
+        return tensors, names
+
+    def _restored(self, outputs: Any) -> Any:
+        read, self._read = self._read, {}
+        check_unchanged(self._planned.again, read, self._partial._params, outputs)
+        return PartialProgramLayer._restore_out(self._partial, outputs)
 
     def _traced(self, mode: str) -> Traced:
         return traced(mode, (v for v in self._partial._inputs if isinstance(v, Variable)))

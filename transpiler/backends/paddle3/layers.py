@@ -14,9 +14,10 @@ import paddle
 from paddle.jit.dy2static import pir_partial_program
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, PartialProgramLayerHook
 
-from transpiler.backends.base import Planner
+from transpiler.backends.base import Planner, Replanned
 from transpiler.backends.paddle3.environment import check_paddle
 from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
+from transpiler.backends.rereading import check_unchanged
 from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
 from transpiler.errors import UnsupportedPaddleError
 
@@ -51,12 +52,13 @@ class _Hook(PartialProgramLayerHook):
         create = partial._create_program
         partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
         partial._prepare_attributes = self._attributes
-        self._planned = False
+        partial.call_run_impl_with_hook = self._run
+        self._planned = Replanned()
         forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial._hookers.remove(self)
-        for own in ('_create_program', '_prepare_attributes'):
+        for own in ('_create_program', '_prepare_attributes', 'call_run_impl_with_hook'):
             del self._partial.__dict__[own]
         forget_programs(self._partial, _MADE)
 
@@ -83,15 +85,23 @@ class _Hook(PartialProgramLayerHook):
         counter = getattr(self._partial, '_compile_time_counter', None)
         if counter is not None:
             counter._time_history.append(began - time.perf_counter())
-        self._planned = self._planned or planned
-        return planned
+        self._planned = self._planned.and_also(planned)
+        return planned.changed
 
     def _attributes(self, in_sot_mode: bool = False) -> Any:
         """Paddle runs in their order what it says is a stretch, and in any other what it was given as a whole."""
         self._partial.program_id  # who asks for a program has it made, and planned
         if self._partial.training:
             self._plan.ran(made_of(self._partial).program)
-        return PartialProgramLayer._prepare_attributes(self._partial, in_sot_mode or self._planned)
+        return PartialProgramLayer._prepare_attributes(self._partial, in_sot_mode or
+                                                       self._planned.changed)
+
+    def _run(self, inputs: Any, parameters: Any, attributes: Any) -> Any:
+        outputs = PartialProgramLayer.call_run_impl_with_hook(self._partial, inputs, parameters,
+                                                              attributes)
+        names = [v.name for v in self._partial._inputs.var_list]
+        check_unchanged(self._planned.again, dict(zip(names, inputs)), parameters, outputs)
+        return outputs
 
 
 def _as_planned(create: Callable[[bool], Any], is_infer_mode: bool) -> Any:
