@@ -132,6 +132,69 @@ def test_a_branch_reads_what_it_hands_out_under_a_name_that_no_op_inside_has_mad
     assert edges(draft.graph) == {(0, 1), (0, 2), (1, 2)}
 
 
+def test_names_in_one_memory_are_one_storage() -> None:
+    draft = Draft()
+    draft.values('a b c d e f')
+    draft.op('fill', '', 'a')  # 0
+    draft.op('op', 'a', 'c')  # 1
+    draft.op('share_data', 'a', 'b', aliases=True)  # 2
+    draft.op('op', 'b', 'd')  # 3
+    draft.op('op', 'a', 'e')  # 4 is free of 3
+    draft.op('fill', '', 'f')  # 5 is free
+    draft.op('update', 'a', 'a')  # 6 changes what `b` holds, too
+    made = {(0, 1), (0, 2), (1, 2), (2, 3), (2, 4), (3, 6), (4, 6)}
+    implied = {(0, 3), (0, 4), (1, 3), (1, 4), (0, 6), (1, 6), (2, 6)}
+    assert edges(draft.graph) == made | implied
+
+
+def test_who_may_work_in_place_on_one_of_the_names_stays_where_it_is_among_who_reads_any() -> None:
+    """The executor lets it do so behind the last that reads that name."""
+    draft = Draft()
+    draft.values('a b c d e')
+    draft.op('fill', '', 'a')  # 0
+    draft.op('share_data', 'a', 'b', aliases=True)  # 1
+    draft.op('op', 'a', 'c')  # 2
+    draft.op('op', 'b', 'd', in_place=((0, 0),))  # 3
+    draft.op('op', 'a', 'e')  # 4
+    assert {(2, 3), (3, 4)} <= edges(draft.graph)
+
+
+def names_in_one_memory(seed: int) -> Graph:
+    """Ops on values of which some are in the memory of others, and are written again."""
+    dice, draft = random.Random(seed), Draft()
+    names = ['v0']
+    draft.value('v0', fed=True)
+    for i in range(1, 14):
+        name = f'v{i}'
+        kind = dice.choice(('op', 'op', 'in place', 'share', 'update'))
+        read = dice.choice(names)
+        if kind == 'update' and read != 'v0':
+            draft.op('update', read, read)
+            continue
+        draft.value(name)
+        if kind == 'share':
+            draft.op('share_data', read, name, aliases=True)
+        else:
+            draft.op('op',
+                     f'{read} {dice.choice(names)}',
+                     name,
+                     in_place=((0, 0),) if kind == 'in place' else ())
+        names.append(name)
+    for name in names:
+        draft.graph.values[draft.id(name)].fetched = dice.random() < 0.3
+    return draft.graph
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_orders_that_are_allowed_are_proved_where_names_are_in_one_memory(seed: int) -> None:
+    graph, dice = names_in_one_memory(seed), random.Random(seed)
+    origins = {op.id: op.id for op in graph.ops}
+    orders = [random_order(graph, 0, dice) for _ in range(10)]
+    assert any(order != sorted(order) for order in orders)
+    for order in orders:
+        verify(graph, reordered(graph, order), origins)
+
+
 def test_an_op_that_makes_names_share_memory_freezes_its_region() -> None:
     draft = Draft()
     draft.values('a b c')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Optional, Set
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.ir import SHARE, Graph, Op
@@ -40,6 +40,7 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
     - an op with regions reads and writes what its nested ops read and write outside them;
     - a read by a kernel with a layout of its own stays behind an op before it that may work in place on what it reads: it reads a copy
       which has another name, and the executor, which orders by names, does not see that both are one memory;
+    - names that an op puts into one memory are one storage, which ops that may work in place on it write;
     - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
     - nothing moves across an op whose rules are unknown, or which cuts the program in two;
     - the op of a gradient region stays behind the op of its forward region, and counts as writing what that writes
@@ -48,10 +49,28 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
     ops = list(graph.regions[region].ops)
     # Two names in one memory of which the executor, which tracks names, does not know: an order that respects all names may
     # still be wrong.
-    if any(graph.ops[op].kind == SHARE or graph.ops[op].facts.shares_unsaid for op in ops):
+    if any(_shares_unsaid(graph.ops[op]) for op in ops):
         return Dependences(ops, [[i - 1] if i else [] for i in range(len(ops))])
     hazards = _Hazards(graph, accesses or Accesses(graph))
     return Dependences(ops, hazards.before([graph.ops[op] for op in ops]))
+
+
+def _shares_unsaid(op: Op) -> bool:
+    """Whether it puts names into one memory, and which are in it for how long is not looked at here."""
+    return op.kind == SHARE or op.facts.shares_unsaid and not op.facts.aliases
+
+
+def _memories(graph: Graph) -> Dict[int, int]:
+    """For each storage that an op puts into the memory of another, or the other way round: one that stands for them all."""
+    found: Dict[int, int] = {}
+    for op in graph.walk():
+        if op.facts.aliases:
+            for pair in zip(op.operands, op.results):
+                one, other = (graph.values[v].storage for v in pair)
+                kept, gone = found.get(one, one), found.get(other, other)
+                found.update(dict.fromkeys((one, other), kept))
+                found.update((each, kept) for each, memory in found.items() if memory == gone)
+    return found
 
 
 def successors(before: List[List[int]]) -> List[List[int]]:
@@ -79,6 +98,7 @@ class _Hazards:
     def __init__(self, graph: Graph, accesses: Accesses) -> None:
         self._graph = graph
         self._accesses = accesses
+        self._memories = _memories(graph)
         self._writer: Dict[int, int] = {}  # storage -> the last op that wrote it
         self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
         self._takers: Dict[int,
@@ -105,6 +125,8 @@ class _Hazards:
 
     def _by_storage(self, i: int, op: Op) -> Set[int]:
         reads, writes = self._accesses.of(op)
+        if self._memories:
+            reads, writes = self._in_memory(op, reads, writes)
         earlier = {self._writer.get(s, -1) for s in reads | writes}
         for storage in writes:
             earlier.update(self._readers.pop(storage, ()))
@@ -119,6 +141,13 @@ class _Hazards:
                 storage = self._graph.values[op.operands[position]].storage
                 self._takers.setdefault(storage, []).append(i)
         return earlier
+
+    def _in_memory(self, op: Op, reads: Set[int], writes: Set[int]) -> Tuple[Set[int], Set[int]]:
+        """The same of what is in memories of several names. Whoever may work in place there writes it: for others it is still read."""
+        taken = (op.operands[position] for position, _ in op.facts.in_place)
+        storages = {self._graph.values[v].storage for v in taken if v >= 0}
+        writes = writes | (storages & self._memories.keys())
+        return tuple({self._memories.get(s, s) for s in each} for each in (reads, writes))
 
     def _forward_ops(self, op: Op, index: Dict[int, int]) -> Iterable[int]:
         for region in op.regions:
