@@ -17,6 +17,7 @@ from paddle import static
 from benchmarks.programs import simple
 from benchmarks.programs.case import Options
 from transpiler.backends.scopes import fresh_scope
+from tests import settled
 from tests.backends.paddle3.running import MIB, assert_equal, optimized, run
 from tests.backends.paddle3.saved import contents, save, save_arrays, wide
 from transpiler.backends.paddle3.marks import mark_of
@@ -111,8 +112,9 @@ def test_optimize_writes_an_order_that_a_predictor_holds(folder: Path) -> None:
     assert {**contents(folder), **before} == contents(folder)
     plain, small = (seen(folder, name) for name in ('wide', 'small'))
     assert small.digests == plain.digests and len(set(small.digests)) == 1
-    assert min(small.peak_bytes) < 2.1 * MIB < 4 * MIB <= min(plain.peak_bytes)
-    assert min(small.peak_bytes) <= report['peak_bytes_after'] + 0.2 * MIB
+    most = report['peak_bytes_after'] + 0.2 * MIB
+    peak, = settled.least(lambda: [min(seen(folder, 'small').peak_bytes)], [most])
+    assert peak <= most < 2.1 * MIB < 4 * MIB <= min(plain.peak_bytes)
 
 
 def seen(folder: Path, name: str) -> Any:
