@@ -4,6 +4,7 @@ A child has an allocator's peak of its own from zero on, and costs a fork where 
 """
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -47,6 +48,8 @@ def in_child(function: Callable[[], Any], seconds: float) -> Ended:
 def _work(function: Callable[[], Any], writes: int) -> None:
     """In the child, which never returns: what its parent would do at its end is not its business."""
     result: Dict[str, Any] = {'value': None, 'failure': ''}
+    # Executors that the parent has dropped have threads that are not here, and end a process that destroys them.
+    gc.freeze()
     try:
         result['value'] = function()
     except BaseException as error:  # whatever it is, the parent is to know of it
