@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Set, Tuple
+from typing import Dict, List, Set, Tuple
 
 from transpiler.ir import Graph, Op, Region, RegionKind
 
@@ -20,10 +20,14 @@ class _Outward:
 
 
 class Accesses:
-    """Of the ops of a graph, whatever their order. What a region does outside it is found once, from what those inside do."""
+    """Of the ops of a graph, whatever their order. What a region does outside it is found once, from what those inside do.
+
+    `memories`: for each storage that an op puts into the memory of another, or the other way round, one that stands for all in it.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.memories = _memories(graph)
         self._regions: List[_Outward] = [_Outward() for _ in graph.regions]
         # An inner region comes after the one around it, a gradient after its forward region.
         for region in reversed(graph.regions if len(graph.regions) > 1 else []):
@@ -87,3 +91,15 @@ class Accesses:
         values = self._graph.values
         facts = values[value]
         return facts.region not in inside or values[facts.storage].region not in inside
+
+
+def _memories(graph: Graph) -> Dict[int, int]:
+    found: Dict[int, int] = {}
+    for op in (each for each in graph.walk() if each.facts.aliases):
+        for pair in zip(op.operands, op.results):
+            one, other = (graph.values[v].storage for v in pair)
+            kept, gone = found.setdefault(one, one), found.get(other, other)
+            if other in found and gone != kept:
+                found.update([(each, kept) for each, memory in found.items() if memory == gone])
+            found[other] = kept
+    return found

@@ -60,19 +60,6 @@ def _shares_unsaid(op: Op) -> bool:
     return op.kind == SHARE or op.facts.shares_unsaid and not op.facts.aliases
 
 
-def _memories(graph: Graph) -> Dict[int, int]:
-    """For each storage that an op puts into the memory of another, or the other way round: one that stands for them all."""
-    found: Dict[int, int] = {}
-    for op in graph.walk():
-        if op.facts.aliases:
-            for pair in zip(op.operands, op.results):
-                one, other = (graph.values[v].storage for v in pair)
-                kept, gone = found.get(one, one), found.get(other, other)
-                found.update(dict.fromkeys((one, other), kept))
-                found.update((each, kept) for each, memory in found.items() if memory == gone)
-    return found
-
-
 def successors(before: List[List[int]]) -> List[List[int]]:
     after: List[List[int]] = [[] for _ in before]
     for op, earlier in enumerate(before):
@@ -98,7 +85,7 @@ class _Hazards:
     def __init__(self, graph: Graph, accesses: Accesses) -> None:
         self._graph = graph
         self._accesses = accesses
-        self._memories = _memories(graph)
+        self._memories = accesses.memories
         self._writer: Dict[int, int] = {}  # storage -> the last op that wrote it
         self._readers: Dict[int, List[int]] = {}  # storage -> ops that read it since
         self._takers: Dict[int,
