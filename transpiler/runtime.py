@@ -18,6 +18,7 @@ class Can(enum.Enum):
     OPEN_SHAPES = 'keep the shape, where it is open, of a storage that was freed'
     NO_COPY = "leave out a loop's copy of an input"
     CLEAN_START = 'empty what an earlier run has left'
+    PUT_OFF = 'copy what is fetched no earlier than the program says'
     SEPARATE = 'make one of the results of an op that makes several'
     SEGMENT = 'run a stretch of the main region, in its order, as a region of its own'
 

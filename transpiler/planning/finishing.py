@@ -9,7 +9,7 @@ from typing import Iterator
 from transpiler.planning.lag import in_order_and_in_time
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import FRESH, LET_GO, SCHEDULE, SPACED, Sequences
+from transpiler.planning.sequences import FETCHES, FRESH, LET_GO, SCHEDULE, SPACED, Sequences
 from transpiler.runtime import Can, Runtime
 
 _MORE_FOR_SPEED = 1.005
@@ -25,7 +25,7 @@ def finish(runner: Runner, chosen: Plan, options: PlanOptions, sequences: Sequen
         done = in_order_and_in_time(runner, start, options.budget) if holds else start
         done = runner.run((LET_GO,), done)
         if done.changed:
-            done = runner.run((FRESH,), done)
+            done = runner.run((FETCHES, FRESH), done)
         if options.budget is not None and not done.frees_in_time:
             # No release comes any more: what is left to the collector stays so.
             done = replace(done, loose=True)

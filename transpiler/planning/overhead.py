@@ -16,7 +16,7 @@ def overhead(plan: Plan, cost: CostModel, dims: Mapping[str, int]) -> float:
 
     As where passes for loops choose by it, what stands in a loop for a copy that is no longer made counts as part of the step.
     """
-    marks = (op for op in plan.graph.walk() if op.kind == UNCOPIED)
+    marks = (op for op in plan.graph.walk() if op.kind == UNCOPIED and op.region)
     step = cost.region_seconds(plan.original, 0, dims) + _seconds(plan, marks, cost, dims)
     more = extra_seconds(plan, cost, dims) - saved_seconds(plan, cost, dims)
     return more / step if step else 0.0
