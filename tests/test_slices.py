@@ -8,8 +8,9 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.harness import (ALL_MODES, Case, Mode, Peak, check, fresh_scope, least_peak,
-                           measure_peak, new_programs)
+from tests.harness import (ALL_MODES, Case, Mode, Peak, assert_same_bytes, check, executor_mode,
+                           fingerprint, fresh_scope, least_peak, measure_peak, new_programs,
+                           run_case)
 from tests.scenarios.common import data, fc, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.importer import import_program
@@ -226,6 +227,30 @@ def test_who_averages_a_flat_parameter_stays_behind_the_updates_of_its_slices(ne
     ops.insert(last, ops.pop(averaging[0]))
     with pytest.raises(VerificationError):
         verify(graph, changed, {each: each for each in ops})
+
+
+def averaged_lstm() -> Case:
+    """Its later part gives the optimizer much to do, and the executor the time to run the average first."""
+    with new_programs() as (main, startup):
+        loss = square_loss(paddle.nn.LSTM(8, 16)(data("x", 4, 5, 8))[0])
+        paddle.optimizer.Adam(0.1).minimize(loss)
+        paddle.static.ExponentialMovingAverage(0.9).update()
+    return Case(main, startup, random_feed(x=floats(4, 5, 8)), [loss.name])
+
+
+@pytest.mark.parametrize("mode", (Mode(collect=False), Mode(False, "serial")), ids=str)
+def test_the_average_of_a_flat_parameter_is_that_of_the_given_order_if_no_order_is_held(
+        mode: Mode) -> None:
+    """Untouched, the executor reads it before its slices are updated, in modes that start what is ready."""
+    in_order = run_case(averaged_lstm(), mode=Mode(order="sequential"))
+    case = averaged_lstm()
+    with executor_mode(mode):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), parallel=True)
+    assert report.changed and not import_program(fingerprint(case.main)).pinned_blocks
+    assert_same_bytes(in_order, run_case(case, mode=mode))
+    if mode.order == "default":
+        with pytest.raises(AssertionError, match="w_0_ema"):
+            assert_same_bytes(in_order, run_case(averaged_lstm(), mode=mode))
 
 
 def test_slices_that_a_branch_touches_leave_the_order_as_it_is() -> None:

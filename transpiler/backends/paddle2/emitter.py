@@ -17,10 +17,11 @@ from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER
                                                   is_release)
 from transpiler.backends.paddle2.making import make_fill, make_op
 from transpiler.backends.paddle2.naming import Renamed, names_of, rename_lists
-from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, pin, uncopied
+from transpiler.backends.paddle2.pinning import bind_to_next, bind_to_reader, chain, pin, uncopied
 from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
 from transpiler.backends.paddle2.segments import cut
+from transpiler.backends.paddle2.slices import touch_flat_parameters
 from transpiler.ir import ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, ROW_NUMBERS, ROWS, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 
 ROLE = 'op_role'
@@ -74,6 +75,9 @@ def emit(
             pin(emitted.message, block)
         elif region == 0:
             bind_to_next(emitted.message, block, _releases(emitted.message.blocks[block]))
+            flat = touch_flat_parameters(program.graph, program.descs)
+            chain(emitted.message, block,
+                  [at for at, origin in enumerate(emitted.origins[block]) if origin in flat])
         for position in _forgets(emitted.message.blocks[block]):
             bind_to_reader(emitted.message.blocks[block], position)
     for block, origins in zip(emitted.message.blocks, emitted.origins) if done else ():

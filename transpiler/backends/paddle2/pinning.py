@@ -57,6 +57,15 @@ def bind_to_next(message: framework_pb2.ProgramDesc, block: int, positions: Iter
     _bind(message.blocks[block], {i + 1: _PAIR.format(block, i) for i in positions if i < end})
 
 
+def chain(message: framework_pb2.ProgramDesc, block: int, positions: Sequence[int]) -> None:
+    """Makes the executor run the ops of `block` at `positions` in the order in which they stand, whatever runs between them."""
+    name = _NAME.format(block) + '@chain'
+    for position in positions:
+        _order_slot(message.blocks[block].ops[position].outputs).arguments.append(name)
+    if positions:
+        _declare(message.blocks[block], name)
+
+
 def bind_to_reader(block: framework_pb2.BlockDesc, position: int) -> None:
     """Makes the executor run the op at `position` before the next that names its result; also in a program that went through
     Paddle's graphs, which keep a read behind a write, but not the second of two writes behind the first. That op may have no

@@ -99,6 +99,22 @@ def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
             _touch_more(op, more, set())
 
 
+def touch_flat_parameters(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> Set[int]:
+    """The ops of the main region that read a flat parameter, or write a slice of one: no name that they have in common tells
+    an executor that one waits for the other."""
+    readers: Set[int] = set()
+    slices: Set[int] = set()
+    for op in graph.region_ops(0):
+        parameters = [v for v in op.reads() if graph.values[v].parameter]
+        named = {n for slot in descs[op.id].inputs for n in slot.arguments} if parameters else ()
+        more = {v for v in parameters if graph.values[v].name not in named}
+        if more and not op.regions:
+            readers.add(op.id)
+            slices |= more
+    writers = (op.id for op in graph.region_ops(0) if not slices.isdisjoint(op.writes()))
+    return readers.union(writers) if readers else readers
+
+
 def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:
     read, written = (_added(values, buffer_of) for values in (op.reads(), op.writes()))
     read |= written  # the rest of the buffer stays
