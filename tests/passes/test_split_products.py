@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 import pytest
 
@@ -185,6 +185,23 @@ def test_the_verifier_refuses_parts_of_what_is_made_together() -> None:
     new = _split(_trained())
     with pytest.raises(VerificationError, match='would not make all results'):
         _verify(old, new)
+
+
+def _in_the_storage_of_x(name: str) -> Tuple[Graph, Graph]:
+    old = _trained()
+    new = split_products(old.copy(), PassContext(COLLECTING, {}))
+    ids = {v.name: v.id for v in new.values}
+    new.values[ids[name]] = replace(new.values[ids[name]], storage=ids['x'])
+    return old, new
+
+
+def test_a_result_may_lie_in_what_its_part_does_not_read() -> None:
+    _verify(*_in_the_storage_of_x('dx'))
+
+
+def test_the_verifier_refuses_a_result_in_what_its_part_reads() -> None:
+    with pytest.raises(VerificationError, match="would write 'dw' over its operand 0"):
+        _verify(*_in_the_storage_of_x('dw'))
 
 
 def test_what_is_read_for_its_shape_alone_may_be_another_of_the_same_shape() -> None:

@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Mapping, Set, Tuple
 
 from transpiler.errors import VerificationError
 from transpiler.ir import MEMORY_KINDS, Graph, Op, leaves_out
-from transpiler.verify.claims import is_part
+from transpiler.verify.claims import is_part, unread
 from transpiler.verify.definitions import Observations, describe, released, same_shapes
 from transpiler.verify.execution import Run
 from transpiler.verify.row_sums import is_row_sum
@@ -189,8 +189,8 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
             twin = (source.operands if role == 'operand' else source.results)[i]
             if _storage(old, twin) == _storage(old, source.results[j]):
                 continue
-            if role == 'operand' and i in op.facts.shape_only and _alike(
-                    old, source.results[j], twin):
+            for_shape = i in op.facts.shape_only or i in unread(source, op)
+            if role == 'operand' and for_shape and _alike(old, source.results[j], twin):
                 continue
             may = role == 'operand' and ((i, j) in op.facts.onto or
                                          ((i, j) in op.facts.in_place and op.facts.same_name))

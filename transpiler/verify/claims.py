@@ -138,12 +138,15 @@ def _row_sums(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, i
 
 def _unread(old: Graph, new: Graph, origins: Mapping[int, int]) -> Dict[int, FrozenSet[int]]:
     pairs = ((op, old.ops[origins[op.id]]) for op in new.ops if op.id in origins)
-    return {
-        op.id:
-            frozenset.intersection(*(dict(source.facts.separate)[i]
-                                     for i, v in enumerate(op.results)
-                                     if v >= 0)) for op, source in pairs if leaves_out(source, op)
-    }
+    return {op.id: unread(source, op) for op, source in pairs if leaves_out(source, op)}
+
+
+def unread(source: Op, op: Op) -> FrozenSet[int]:
+    """Operands of which `op`, which may make some results of `source` alone, needs no more than the shape for that."""
+    if not leaves_out(source, op):
+        return frozenset()
+    separate = dict(source.facts.separate)
+    return frozenset.intersection(*(separate[i] for i, v in enumerate(op.results) if v >= 0))
 
 
 def is_part(source: Op, op: Op) -> bool:
