@@ -101,7 +101,7 @@ class _Generator:
         self.draft.value('w', persistable=True, parameter=True)
         self._ops(0, ['x', 'w'], depth=0)
         last = self.draft.graph.values[self.dice.choice(self._written_in_main())]
-        last.fetched = True
+        last.fetched = last.copied_out = True
         return self.draft.graph
 
     def _written_in_main(self) -> List[int]:

@@ -33,10 +33,18 @@ def sizes_of(graph: Graph) -> Sizes:
 
 
 def peaks(graph: Graph, model: Runtime, sizes: Sizes) -> Tuple[int, ...]:
-    """Of values, and with what kernels allocate for themselves, at all sizes."""
+    """Of values, and with what kernels allocate for themselves, at all sizes; what is fed, and twice what is fetched, is there at last."""
     there = [Timeline(graph, model, dims) for dims in sizes.judged]
-    return (*(each.peak_bytes for each in there),
-            *(peak_with_workspaces(graph, each) for each in there))
+    handed = [(1 if v.fed else 0, 2 if v.copied_out else 0, v.bound) for v in graph.values]
+    least = [
+        sum((fed + copied) * bound.evaluate(dims)
+            for fed, copied, bound in handed
+            if fed or copied)
+        for dims in sizes.judged
+    ]
+    return (
+        *(each.peak_bytes for each in there),
+        *(max(peak_with_workspaces(graph, each), at_last) for each, at_last in zip(there, least)))
 
 
 def worst(own: Tuple[int, ...], among: List[Tuple[int, ...]], keeps: List[Tuple[bool,

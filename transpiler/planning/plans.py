@@ -87,8 +87,7 @@ class Plan:
     @cached_property
     def needed_bytes(self) -> int:
         """The peak, with what kernels allocate for themselves, and with the copies of what the caller fetches."""
-        peak = peak_with_workspaces(self.graph, self.after)
-        return max(peak, self._fed_bytes + 2 * self._fetched_copies)
+        return max(peak_with_workspaces(self.graph, self.after), self._handed_over)
 
     @cached_property
     def _fed_bytes(self) -> int:
@@ -103,7 +102,12 @@ class Plan:
     @cached_property
     def needed_before(self) -> int:
         """The same of the original."""
-        return peak_with_workspaces(self.original, self.before)
+        return max(peak_with_workspaces(self.original, self.before), self._handed_over)
+
+    @property
+    def _handed_over(self) -> int:
+        """What is there when all else is gone: inputs, what the caller fetches, and copies of that."""
+        return self._fed_bytes + 2 * self._fetched_copies
 
     @cached_property
     def _converted_bytes(self) -> int:
