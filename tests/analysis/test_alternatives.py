@@ -14,10 +14,16 @@ from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
 UNIT = 4096  # bytes of the 1024 float32 rows that a draft's values have by default
 
 
-def branch(draft: Draft, name: str, kept: int, around: int, exclusive: bool, truth: bool) -> int:
+def branch(draft: Draft,
+           name: str,
+           kept: int,
+           around: int,
+           exclusive: bool,
+           truth: bool,
+           condition: str = 'c') -> int:
     """A branch that makes `name`, of `around`, and keeps so many values of its own for its gradient."""
-    op = draft.op('conditional_block', 'c', name, around)
-    when = frozenset({(draft.id('c', around), truth)}) if exclusive else frozenset()
+    op = draft.op('conditional_block', condition, name, around)
+    when = frozenset({(draft.id(condition, around), truth)}) if exclusive else frozenset()
     region = draft.region(op, RegionKind.BRANCH, keeps_scopes=True, when=when)
     for i in range(kept):
         draft.value(f'{name}{i}', region=region)
@@ -166,6 +172,28 @@ def test_what_is_chosen_for_a_branch_that_is_not_taken_is_not_made() -> None:
         'a': [1, 0],
         'b': [1, 1]  # which waits for the second
     }
+
+
+def test_of_a_few_conditions_each_is_true_or_false_on_other_ways() -> None:
+    """Of two branches that exclude each other one is left out, and not both."""
+    draft = Draft()
+    draft.values('c d', 1, fed=True)
+    draft.values('w x y z g')
+    made = [
+        branch(draft, name, 1, 0, True, truth, condition)
+        for name, condition, truth in (('w', 'c', True), ('x', 'c', False), ('y', 'd', True),
+                                       ('z', 'd', False))
+    ]
+    back = draft.region(draft.op('conditional_block_grad', 'g', ''),
+                        RegionKind.BRANCH_GRADIENT,
+                        forward=made[0])
+    w, x, y, z = made
+    ways = other_ways(draft.graph)
+    assert len(ways) == len(set(ways)) == 4 + 1 + 4
+    assert {frozenset({x, z}),
+            frozenset({x, y}),
+            frozenset({w, back, z}),
+            frozenset({w, back, y})} < set(ways)
 
 
 @pytest.mark.parametrize('exclusive', [True, False])

@@ -5,12 +5,12 @@ from typing import List, Tuple
 
 import pytest
 
-from tests.graphs import dims_of, generated
+from tests.graphs import Draft, dims_of, generated
 from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
-from transpiler.ir import Graph
+from transpiler.ir import Graph, Size
 from transpiler.planning import OPTIMIZE, PlanOptions, plan
 from transpiler.planning.elsewhere import Elsewhere
 from transpiler.planning.planner import tried_plans
@@ -111,3 +111,26 @@ def test_with_branches_left_out_no_plan_needs_more(model: Runtime) -> None:
                     assert peak_with_workspaces(taken, there.at(size)) <= most
                     looked += 1
     assert looked > 100
+
+
+def test_what_needs_more_where_a_kernel_takes_less_than_it_may_grows() -> None:
+    """Under a workspace, of which only a bound is known, more is hidden than the plan takes."""
+
+    def program(rows: int) -> Graph:
+        draft = Draft()
+        draft.value('x', fed=True)
+        draft.value('a', rows)
+        draft.op('make', 'x', 'a')
+        draft.op('read', 'a', '')
+        draft.graph.ops[-1].workspace = Size.of(0)
+        draft.op('search', 'x', '')
+        draft.graph.ops[-1].workspace = Size.of(1 << 20)
+        return draft.graph
+
+    original = program(1024)
+    elsewhere = Elsewhere(original, COLLECTING, {})
+    assert not elsewhere.grows(program(1024))
+    larger = program(2048)
+    assert peak_with_workspaces(larger, Timeline(larger, COLLECTING, {})) == peak_with_workspaces(
+        original, Timeline(original, COLLECTING, {}))
+    assert elsewhere.grows(larger)

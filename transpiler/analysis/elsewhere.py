@@ -3,6 +3,7 @@ them than no plan."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple
@@ -14,6 +15,7 @@ _MORE = 4
 _SHARES = 8
 _MOST_ALONE = 6
 _MOST_BRANCHES = 8
+_MOST_CONDITIONS = 3
 
 
 def other_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
@@ -37,11 +39,26 @@ def some_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
 
 
 def other_ways(graph: Graph) -> List[FrozenSet[int]]:
-    """Branches of `graph` that may not be taken, with their gradients: each alone, if there are not too many, and all."""
+    """Branches of `graph` that may not be taken, with their gradients: each alone, if there are not too many, and all; and those
+    that are not where each condition is true or false, if these are few."""
     branches = [r.id for r in graph.regions if r.kind is RegionKind.BRANCH]
     gradients = {r.forward: r.id for r in graph.regions if r.kind is RegionKind.BRANCH_GRADIENT}
     ways = [frozenset({b, gradients.get(b, b)}) for b in branches]
-    return [*ways[:_MOST_BRANCHES], frozenset().union(*ways)] if ways else []
+    if not ways:
+        return []
+    every = frozenset().union(*ways)
+    return list(dict.fromkeys([*ways[:_MOST_BRANCHES], every, *_by_condition(graph, gradients)]))
+
+
+def _by_condition(graph: Graph, gradients: Mapping[int, int]) -> Iterator[FrozenSet[int]]:
+    conditions = sorted({value for region in graph.regions for value, _ in region.when})
+    if len(conditions) > _MOST_CONDITIONS:
+        return
+    for truths in itertools.product((True, False), repeat=len(conditions)):
+        chosen = set(zip(conditions, truths))
+        left_out = [r.id for r in graph.regions if not r.when <= chosen]
+        if left_out:
+            yield frozenset(r for b in left_out for r in (b, gradients.get(b, b)))
 
 
 def without(graph: Graph, branches: FrozenSet[int]) -> Graph:

@@ -1,6 +1,7 @@
-"""Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what the data decides
-is less than it can be, where no copies in other layouts are made, or the same buffers kept for them, where branches are not taken
-(at some other sizes, too), and in the first run of a runtime that retains."""
+"""Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where kernels allocate less
+for themselves than they may, where what the data decides is less than it can be, where no copies in other layouts are made, or
+the same buffers kept for them, where branches are not taken (at some other sizes, too), and in the first run of a runtime that
+retains."""
 
 from __future__ import annotations
 
@@ -14,16 +15,26 @@ from transpiler.ir import Graph
 from transpiler.runtime import Runtime
 
 _Sizes = Tuple[Tuple[str, int], ...]
+_Peaks = Tuple[int, ...]
+
+
+def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> _Peaks:
+    """Of some workspaces only a bound is known: a kernel may take less."""
+    return peak_with_workspaces(graph, timeline), timeline.peak_bytes
+
+
+def _if_renamed(graph: Graph, timeline: Timeline) -> _Peaks:
+    return (peak_if_renamed(graph, timeline),)
 
 
 class _Change(NamedTuple):
     """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out.
-    `peak`: how to find that of a run."""
+    `peaks`: how to find those of a run."""
 
     made: Callable[[Graph], Graph]
     sizes: List[Mapping[str, int]]
     runs_less: bool = False
-    peak: Callable[[Graph, Timeline], int] = peak_with_workspaces
+    peaks: Callable[[Graph, Timeline], _Peaks] = _with_and_without_workspaces
 
 
 class Elsewhere:
@@ -41,7 +52,7 @@ class Elsewhere:
         self._runtimes = tuple({runtime, runtime.freeing(), runtime.in_first_run()})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
-        self._peaks: Dict[Tuple[int, int], List[int]] = {}
+        self._peaks: Dict[Tuple[int, int], List[_Peaks]] = {}
 
     def grows(self, graph: Graph, after: Optional[Timeline] = None) -> bool:
         """Whether `graph` needs more than the original anywhere; `after` is its timeline, if somebody has made it."""
@@ -54,21 +65,21 @@ class Elsewhere:
 
     def _grows(self, graph: Graph, timeline: Optional[Timeline], j: int) -> bool:
         """Whether it does on one of the runtimes."""
-        most: Dict[_Sizes, int] = {}  # with all branches taken
+        most: Dict[_Sizes, _Peaks] = {}  # with all branches taken
         for i, change in enumerate(self._changes):
             before = self._before(i, j)
             sizes, limits = change.sizes, before
             if change.runs_less:  # it needs no more than with all to run
-                left = [k for k, each in enumerate(sizes) if most[_key(each)] > before[k]]
+                left = [k for k, each in enumerate(sizes) if _above(most[_key(each)], before[k])]
                 sizes, limits = [sizes[k] for k in left], [before[k] for k in left]
             after = self._of(change, graph, timeline, j, sizes) if sizes else ()
             for size, now, then in zip(sizes, after, limits):
-                if now > then:
+                if _above(now, then):
                     return True
                 most.setdefault(_key(size), now)
         return False
 
-    def _before(self, i: int, j: int) -> List[int]:
+    def _before(self, i: int, j: int) -> List[_Peaks]:
         if (i, j) not in self._peaks:
             change = self._changes[i]
             found = self._of(change, self._original, self._timeline, j, change.sizes)
@@ -76,12 +87,16 @@ class Elsewhere:
         return self._peaks[i, j]
 
     def _of(self, change: _Change, graph: Graph, known: Optional[Timeline], j: int,
-            sizes: List[Mapping[str, int]]) -> Iterator[int]:
+            sizes: List[Mapping[str, int]]) -> Iterator[_Peaks]:
         """The peaks at `sizes` if `graph` is changed so; `known` is its timeline as it is, on some runtime."""
         changed, runtime = change.made(graph), self._runtimes[j]
         if known is None or changed is not graph or known.lifetimes.runtime != runtime:
             known = Timeline(changed, runtime, self._dims)
-        return (change.peak(changed, known.at(each)) for each in sizes)
+        return (change.peaks(changed, known.at(each)) for each in sizes)
+
+
+def _above(now: _Peaks, then: _Peaks) -> bool:
+    return any(a > b for a, b in zip(now, then))
 
 
 def _changes(original: Graph, dims: Mapping[str, int],
@@ -94,7 +109,7 @@ def _changes(original: Graph, dims: Mapping[str, int],
         found.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
         found.append(_Change(Graph.without_conversions, sizes))
-        found.append(_Change(lambda graph: graph, sizes, peak=peak_if_renamed))
+        found.append(_Change(lambda graph: graph, sizes, peaks=_if_renamed))
     ways = other_ways(original)
     return found + [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
 
