@@ -33,11 +33,11 @@ class Built:
 def build(recipe: Recipe) -> Built:
     rng = random.Random(recipe.seed + 1)
     with new_programs() as (main, startup):
-        layers = _first_layers(recipe, rng)
+        layers = first_layers(recipe, rng)
         for step in _steps(recipe, rng):
             layers.add(step(layers))
         made = [value for value in layers.values if value.block.idx == 0]
-        loss = _loss(made, rng)
+        loss = loss_of(made, rng)
         if recipe.optimizer is not None:
             _train(recipe, loss)
     names = sorted({value.name for value in made})
@@ -47,11 +47,11 @@ def build(recipe: Recipe) -> Built:
         'batch_size': max(recipe.rows),
         'trip_count': layers.trips,
     }
-    case = Case(main, startup, _feed(recipe), list(dict.fromkeys(fetch)))
+    case = Case(main, startup, feed_of(recipe), list(dict.fromkeys(fetch)))
     return Built(case, {**recipe.options, **told})
 
 
-def _first_layers(recipe: Recipe, rng: random.Random) -> Layers:
+def first_layers(recipe: Recipe, rng: random.Random) -> Layers:
     rows = recipe.rows[0] if recipe.fixed else -1
     for name in recipe.unread:
         shape, dtype = _UNREAD[name]
@@ -71,7 +71,7 @@ def _steps(recipe: Recipe, rng: random.Random) -> List[Any]:
     return steps
 
 
-def _loss(made: List[Variable], rng: random.Random) -> Variable:
+def loss_of(made: List[Variable], rng: random.Random) -> Variable:
     """Of some values, the last one among them: what is left out is computed for nobody."""
     chosen = [made[-1], *rng.sample(made, min(2, len(made)))]
     return paddle.add_n([paddle.mean(paddle.square(paddle.tanh(value))) for value in chosen]) * 1.0
@@ -94,7 +94,7 @@ def _decay(kind: Any) -> Any:
     }[kind]()
 
 
-def _optimizer(recipe: Recipe) -> Any:
+def optimizer_of(recipe: Recipe) -> Any:
     decay, clip, rate = _decay(recipe.decay), _clip(recipe.clip), 0.01
     more = {'weight_decay': decay, 'grad_clip': clip}
     optimizers = paddle.optimizer
@@ -124,7 +124,7 @@ def _optimizer(recipe: Recipe) -> Any:
 
 
 def _train(recipe: Recipe, loss: Variable) -> None:
-    optimizer = _optimizer(recipe)
+    optimizer = optimizer_of(recipe)
     amp = paddle.static.amp
     if recipe.scaling == 'loss_scaling':
         # No kernel of halves on a CPU: all stays as it is but the loss, whose scale follows the gradients.
@@ -139,7 +139,7 @@ def _train(recipe: Recipe, loss: Variable) -> None:
         paddle.static.ExponentialMovingAverage(0.9).update()
 
 
-def _feed(recipe: Recipe) -> Any:
+def feed_of(recipe: Recipe) -> Any:
 
     def feed(step: int) -> Dict[str, np.ndarray]:
         rng = np.random.RandomState(1000 + step)

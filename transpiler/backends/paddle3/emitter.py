@@ -7,7 +7,7 @@ keeps values for its gradient, what the gradient takes for nobody is replaced by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -20,7 +20,7 @@ from transpiler.backends.paddle3.marks import mark, unmark
 from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said
 from transpiler.errors import VerificationError
-from transpiler.ir import FILL, KEEP, RELEASE, SELECT, SHARE, Graph, Op
+from transpiler.ir import FILL, KEEP, RELEASE, SELECT, SHARE, Graph, Op, Value
 
 # What Operation.clone takes along: no blocks, operands, and no successors.
 _ALONE = (False, True, False)
@@ -154,7 +154,7 @@ class _Emitter:
         return [
             self._added(made)
             for v in sorted(values)
-            for made in released(self._here(v), self._instead)
+            for made in released(self._here(v), self._instead, _dims(self._graph.values[v]))
         ]
 
     def _enter(self, region: int) -> None:
@@ -359,6 +359,13 @@ class _Emitter:
         was = op.operand_source(slot)
         self._undo.append(lambda: op.operand(slot).set_source(was))
         op.operand(slot).set_source(value)
+
+
+def _dims(value: Value) -> Optional[List[int]]:
+    """None where they are open."""
+    if value.shape is None or not all(dim.is_constant for dim in value.shape):
+        return None
+    return [int(dim.evaluate({})) for dim in value.shape]
 
 
 def _is_list(value: Any) -> bool:

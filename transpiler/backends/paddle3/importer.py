@@ -40,6 +40,8 @@ from transpiler.ir.boundary import BOUNDARY, divide
 COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
 # They name what a saved program gives out, or what a startup program leaves behind.
 _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fetch'})
+# Gives what it reads another name in the same memory: `detach()`.
+_SECOND_NAME = 'pd_op.share_data_'
 _GRADIENT = '_grad'
 _BLOCKS = 'it has {}: what such ops do is not known'
 _CLOSED = 'it has {}'
@@ -160,10 +162,13 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
+        self._doubled: Set[int] = set()  # values with two names
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
-        self._open = symbolic.infer(program)
+        # What Paddle's inference says: of all that is open, or only of what follows from no operand.
+        self._several_open = symbolic.several_open(program)
+        self._inferred = symbolic.infer(program) if self._several_open else None
 
     def run(self) -> ImportedProgram:
         block = self._done.program.global_block()
@@ -295,8 +300,8 @@ class _Importer:
         made.operands = tuple(i for i, in operands)
         given = [self._graph.values[i].shape for i in made.operands[1:]]
         made.results = tuple(
-            self._new(value, shape=given[at] if op.name() == WHILE else result_shape(
-                op, at, value.shape, [])) for at, value in enumerate(op.results()))  # yapf: disable
+            self._new(value, shape=given[at] if op.name() == WHILE else self._shape(
+                op, at, value, []).shape) for at, value in enumerate(op.results()))  # yapf: disable
         _place(made, op)
         self._note(made, op, operands, tuple((i,) for i in made.results))
         return made
@@ -357,7 +362,7 @@ class _Importer:
         if self._home.id and op.id() not in self._spare:
             raise Unmodelled('an input or a parameter that is declared in a loop or a branch')
         value = op.result(0)
-        inferred = self._open.get(value.id, symbolic.NOTHING)
+        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
         kept = value.persistable or op.name() in ('builtin.parameter', 'builtin.constant')
         self._done.declarations.append(op)
         self._new(value,
@@ -421,6 +426,7 @@ class _Importer:
                 results.append((self._result(op, slot, value, shapes),))
         made.results = tuple(i for slot in results for i in slot)
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
+        self._note_taken(op, made)
         if op.name().startswith(DIALECT):
             _place(made, op)
         if op.id() in self._added:
@@ -435,6 +441,17 @@ class _Importer:
         if op.num_regions() and not self._opaque:
             self._done.closed = self._done.closed or _BLOCKS.format(op.name())
         self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
+
+    def _note_taken(self, op: Any, made: Op) -> None:
+        """The executor works in place by the uses of one name: so an op that may writes over what has a second one, whose readers stay
+        in front of it, or behind it, as they were."""
+        if op.name() == _SECOND_NAME:
+            self._doubled.update(made.operands)
+            return
+        taken = {made.operands[i] for i, _ in made.facts.in_place} & self._doubled
+        if taken:
+            made.results += tuple(sorted(taken))
+            made.facts = replace(made.facts, in_place=(), side_effect=True)
 
     def _alias(self, value: Any, operand: Tuple[int, ...]) -> Tuple[int, ...]:
         self._check_alone(operand)
@@ -456,8 +473,8 @@ class _Importer:
     def _result(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> int:
         if not (value.initialized() and value.is_dense_tensor_type()):
             return self._new(value)
-        inferred = self._open.get(value.id, symbolic.NOTHING)
-        made = self._new(value, shape=result_shape(op, slot, value.shape, shapes, inferred.shape))
+        inferred = self._shape(op, slot, value, shapes)
+        made = self._new(value, shape=inferred.shape)
         if inferred.at_most is not None:
             self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
         others = MADE_AS.get(bare_kind(op))  # not every op that is asked for names bears it
@@ -465,6 +482,19 @@ class _Importer:
         if dtype is not None:
             _make_as(self._graph.values[made], dtype)
         return made
+
+    def _shape(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> symbolic.Inferred:
+        """Of a result, by the `shapes` of the operands and by Paddle's inference."""
+        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
+        shape = result_shape(op, slot, value.shape, shapes, inferred.shape)
+        if shape is None and not self._several_open:
+            return self._said_of(value)
+        return inferred._replace(shape=shape)
+
+    def _said_of(self, value: Any) -> symbolic.Inferred:
+        if self._inferred is None:
+            self._inferred = symbolic.infer(self._done.program)
+        return self._inferred.get(value.id, symbolic.NOTHING)
 
     def _take_apart(self, op: Any, slot: int, takers: List[Any],
                     shapes: List[Any]) -> Tuple[int, ...]:

@@ -6,6 +6,7 @@ result, that one says once it is made, in a program that nobody runs.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, FrozenSet, Hashable, List, Tuple
 
 from paddle import _C_ops, static
@@ -22,6 +23,8 @@ from transpiler.ir import OpFacts
 Slots = List[Tuple[int, ...]]  # by slot of an op: the positions of its arguments in the graph
 _Pairs = Tuple[Tuple[int, int], ...]
 _COLLECTIVE = ('ring_id', 'nranks')
+# The executor's own lists: of the first it looks at no dims, of the others it takes open ones for numbers.
+_ANY_DIMS, _OPEN_DIMS = ('reshape', 'squeeze', 'unsqueeze'), ('reshape_grad', 'add_grad')
 
 
 class OpRegistry:
@@ -37,6 +40,8 @@ class OpRegistry:
             return OpFacts(known=False)
         attributes = op.attrs()
         slots = self._in_place(op)
+        if not all(_fits(kind, op.operand_source(a), op.result(b)) for a, b in slots):
+            slots = ()
         in_place = tuple((i, j) for a, b in slots for i in operands[a][:1] for j in results[b][:1])
         shape_only = _shape_only(op, operands)
         collective = any(name in attributes for name in _COLLECTIVE)
@@ -63,6 +68,21 @@ class OpRegistry:
         if signature not in self._variants:
             self._variants[signature] = _ask_variant(op)
         return self._variants[signature]
+
+
+def _fits(kind: str, source: Any, target: Any) -> bool:
+    """Whether the executor lets `target` take the buffer of `source`, by their types and by what it knows of their dims before it runs
+    (`CanDoInplace` in its inplace_pass.cc)."""
+    if not all(v.initialized() and v.is_dense_tensor_type() for v in (source, target)):
+        return True
+    if source.dtype != target.dtype:
+        return False
+    if kind in _ANY_DIMS:
+        return True
+    dims = [list(source.shape), list(target.shape)]
+    if kind not in _OPEN_DIMS and any(-1 in each[1:] or each == [-1] for each in dims):
+        return False
+    return math.prod(dims[0]) == math.prod(dims[1])
 
 
 def _ask_variant(op: Any) -> _Pairs:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 from operator import mul
-from typing import Any, List
+from typing import Any, List, Optional, Sequence
 
 import paddle
 from paddle import _C_ops
 from paddle.base.core import CPUPlace
 
 _SET, _ONE_VARIABLE = 'pd_op.set_', 'pd_op.share_var'
-# Where the shape is open, what is left says one that no number has room for.
+# Where the shape is not known, what is left says one that no number has room for.
 _ANY_SHAPE = [1 << 40]
 
 
@@ -27,9 +27,10 @@ def number() -> Any:
     return _C_ops.full([1], 0.0, paddle.float32, CPUPlace())
 
 
-def released(value: Any, instead: Any) -> List[Any]:
-    """New ops that release `value`; `instead` is a `number`."""
-    shape = _ANY_SHAPE if _is_open(value) else list(value.shape)
+def released(value: Any, instead: Any, dims: Optional[Sequence[int]]) -> List[Any]:
+    """New ops that release `value`, whose dims these are, if they are known; `instead` is a `number`. Where there are no elements,
+    Paddle would take what is left for no place to write to: it declares so what recurrent layers keep for their gradient."""
+    shape = list(dims) if dims is not None and 0 not in dims else _ANY_SHAPE
     strides = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else []
     left = _C_ops.set_(value, instead, shape, strides, 0)
     return [left.get_defining_op(), united(value, left)]
@@ -56,8 +57,4 @@ def unites(op: Any) -> bool:
 
 def loses_shape(op: Any) -> bool:
     """Whether a release leaves another shape behind than was there."""
-    return _is_open(op.operand_source(0))
-
-
-def _is_open(value: Any) -> bool:
-    return any(dim < 0 for dim in value.shape)
+    return list(op.attrs()['dims']) == _ANY_SHAPE

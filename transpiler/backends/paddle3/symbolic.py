@@ -46,11 +46,14 @@ class _Result(NamedTuple):
     dims: Sequence[ast.expr]
 
 
+def several_open(program: Any) -> bool:
+    """Whether any input has an open dim behind its first, which alone tells which of several an open dim is."""
+    return any(d < 0 for op in _ops(program.global_block()) if op.name() in DECLARATIONS
+               for d in _dims(op.result(0))[1:])  # yapf: disable
+
+
 def infer(program: Any) -> Mapping[_Key, Inferred]:
-    """By the id of a value, what is known of results with open dims; nothing where no input has one behind its first."""
-    if not any(d < 0 for op in _ops(program.global_block()) if op.name() in DECLARATIONS
-               for d in _dims(op.result(0))[1:]):  # yapf: disable
-        return {}
+    """By the id of a value, what is known of results with open dims."""
     results = _results(program)
     names = _names(results)
     probes = [_probe(results, names, dict.fromkeys(names.values(), PROBE))]

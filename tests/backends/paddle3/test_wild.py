@@ -1,0 +1,130 @@
+"""Programs of all kinds of operators: bytes equal, nothing that needs more, no budget that a run breaks; and what was wrong with some."""
+from __future__ import annotations
+
+from typing import Any, Callable, List, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import static
+
+from benchmarks.programs.case import Case, Options, drafting, make_optimizer
+from tests.backends.paddle3.running import assert_same, in_order, optimized, run
+from tests.backends.paddle3.wild import MODES, trial
+from transpiler import MemoryBudgetError
+from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.scopes import fresh_scope
+
+SEEDS, PARTS = 48, 4
+ROWS, WIDTH = 6, 16
+
+
+@pytest.mark.parametrize('part', range(PARTS))
+def test_drawn_programs_keep_their_bytes_peaks_and_budgets(part: int) -> None:
+    """Each in one of the modes."""
+    names = list(MODES)
+    found = [trial(seed, [names[seed % len(names)]]) for seed in range(part, SEEDS, PARTS)]
+    assert [f'{each.seed}: {text}' for each in found for text in each.failures] == []
+    ran = [each for each in found if not each.why_not]
+    assert len(ran) > len(found) // 2 and sum(each.changed for each in ran) > len(ran) // 3
+    assert len({kind for each in ran for kind in each.kinds}) > 80
+
+
+def drafted(make: Callable[[Any], Any], training: bool = False, open_batch: bool = True) -> Case:
+    """What `make` makes of the fed x is fetched, or minimized."""
+    options = Options(static_batch=not open_batch, inference=not training)
+    with drafting(options, batch_size=ROWS) as draft:
+        made = make(draft.floats('x', [ROWS, WIDTH]))
+        if training:
+            made = paddle.mean(made)
+            make_optimizer('sgd').minimize(made)
+        return draft.case([made], training=training)
+
+
+def _taken_late(x: Any) -> Any:
+    """`tanh` is the last that reads `hidden`, which has a second name: by the executor's rules it works in place there."""
+    hidden = static.nn.fc(x, WIDTH)
+    other = hidden.detach()
+    loss = F.smooth_l1_loss(static.nn.fc(x, WIDTH), other, reduction='none')
+    wide = paddle.concat([paddle.tanh(hidden)] * 8, axis=1)
+    return paddle.add_n([paddle.mean(wide), paddle.mean(loss)])
+
+
+def test_who_works_in_place_on_what_has_two_names_stays_behind_its_readers() -> None:
+    graph = import_program(drafted(_taken_late).main).graph
+    ops = list(graph.region_ops(0))
+    tanh = next(op for op in ops if op.kind == 'tanh')
+    loss = next(op for op in ops if op.kind == 'huber_loss')
+    shared = set(tanh.reads()) & set(loss.reads())
+    assert shared and shared <= set(tanh.writes()) and not tanh.facts.in_place
+    with in_order():
+        plain = run(drafted(_taken_late), 3)
+    case = drafted(_taken_late)
+    optimized(case, recompute='max')
+    seen = run(case, 3)
+    assert len(set(plain.fetched)) > 1 and plain.fetched == seen.fetched
+
+
+@pytest.mark.parametrize('kind', [paddle.nn.LSTM, paddle.nn.GRU, paddle.nn.SimpleRNN])
+def test_what_recurrent_layers_keep_can_be_released_and_made_again_by_the_next_run(
+        kind: Any) -> None:
+    """Paddle declares it as empty, and its kernel writes to what is left in its own shape."""
+
+    def make(x: Any) -> Any:
+        steps = paddle.reshape(static.nn.fc(x, 4 * WIDTH), [-1, 4, WIDTH])
+        hidden = paddle.tanh(kind(WIDTH, WIDTH)(steps)[0])
+        return static.nn.fc(paddle.flatten(hidden, 1), 64 * WIDTH, activation='tanh')
+
+    build = lambda: drafted(make, training=True)
+    with pytest.raises(MemoryBudgetError) as error:
+        optimized(build(), budget=1)
+    case = build()
+    report = optimized(case, budget=error.value.held_bytes + error.value.best_bytes)
+    kept = [op for op in case.main.global_block().ops if op.name() == 'pd_op.set_']
+    assert report.changed and kept
+    with in_order():
+        assert_same(run(build(), 3), run(case, 3))
+
+
+SIZES: List[Tuple[str, Callable[[Any], Any]]] = [
+    ('some rows', lambda x: x[:2] * 2.0),
+    ('broadcast', lambda x: paddle.broadcast_tensors([x, x[:1]])[1] + 1.0),
+    ('several lists', lambda x: paddle.meshgrid(x[0], x[1])[0] + 1.0),
+    ('numbers', lambda x: paddle.linspace(0, 1, WIDTH) + x),
+    ('one row, expanded', lambda x: paddle.expand(x[:1], [5, WIDTH]) + 1.0),
+    ('product with its transpose', lambda x: paddle.matmul(x, paddle.t(x)) * 2.0),
+    ('gathered rows', lambda x: paddle.gather(x, paddle.to_tensor([0, 1, 1])) * 2.0),
+]
+
+
+@pytest.mark.parametrize('make', [make for _, make in SIZES], ids=[name for name, _ in SIZES])
+def test_sizes_that_follow_from_no_operand_are_what_a_run_shows(make: Callable[[Any], Any]) -> None:
+    """Where the batch alone is open: no figure, and no budget, has what is unknown."""
+    case = drafted(make)
+    program = import_program(case.main)
+    at = next(i for i, value in program.values.items() if value.is_same(case.fetch[0]))
+    made = program.graph.values[at]
+    with fresh_scope():
+        executor = static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        for rows in (3, 7):
+            fed = {'x': np.random.RandomState(rows).rand(rows, WIDTH).astype('float32')}
+            shown, = executor.run(case.main, feed=fed, fetch_list=case.fetch)
+            assert made.bound is not None and made.bound.evaluate({'N': rows}) == shown.nbytes
+    assert not optimized(case).unknown_sizes
+
+
+@pytest.mark.parametrize('make, shares', [
+    (lambda x: paddle.cast(paddle.tanh(x), 'int32') + 1, False),
+    (lambda x: paddle.tanh(paddle.reshape(x, [-1])), False),
+    (lambda x: paddle.reshape(paddle.tanh(x), [-1, 4, 4]) * 2.0, True),
+],
+                         ids=['of another type', 'of one open dim', 'of another rank'])
+def test_the_executor_works_in_place_where_the_facts_say_so(make: Callable[[Any], Any],
+                                                            shares: bool) -> None:
+    """By the dims that it knows before it runs; `shares`: whether the second op has the memory of the first."""
+    case = drafted(make)
+    graph = import_program(case.main).graph
+    second = [op for op in graph.region_ops(0) if op.reads() and op.writes()][1]
+    assert bool(second.facts.in_place) == shares

@@ -1,0 +1,285 @@
+"""Runs programs of Paddle 3 that the catalogue of `tests.wild` draws: untouched and optimized, in some ways to run them.
+
+    python -m tests.backends.paddle3.wild --seeds 0..300 [--modes order,default,hold] [--jobs 1]
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+
+from benchmarks.measure import state_names
+from tests.wild.children import in_child
+from tests.wild.layers import Layers
+from tests.wild.programs import feed_of, first_layers, loss_of, optimizer_of
+from tests.wild.recipes import CATALOGUE, Recipe, recipe
+from transpiler import MemoryBudgetError, memory_optimize
+from transpiler.backends.scopes import fresh_scope
+
+SEED, STEPS = 20180628, 4
+# Flags by name of the way to run: as it is, in program order, and without collection.
+MODES: Dict[str, Dict[str, Any]] = {
+    'default': {},
+    'order': {
+        'FLAGS_enable_pir_in_executor_trace_run': True
+    },
+    'hold': {
+        'FLAGS_eager_delete_tensor_gb': -1.0
+    },
+}
+_SECONDS = 120.0
+# A late collector makes a peak higher and never lower: so often is it read again.
+_AGAIN = 8
+_FEW_BYTES = 16
+_TOO_LITTLE = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, what is fed and fetched, and what memory_optimize is to be told."""
+
+    main: Any
+    startup: Any
+    feed: Any
+    fetch: List[Any]
+    options: Dict[str, Any]
+    kinds: List[str]
+
+
+@dataclass
+class Verdict:
+    """What became of one program. `why_not` says why it was not run, `failures` what went wrong."""
+
+    seed: int
+    why_not: str = ''
+    failures: List[str] = field(default_factory=list)
+    kinds: List[str] = field(default_factory=list)
+    changed: int = 0
+    budgets: int = 0
+    plans: int = 0
+    unknown: int = 0  # plans of which nobody knows what they need: sizes that the data decides
+
+
+def build(drawn: Recipe) -> Program:
+    """The program of a recipe, but for blocks, reduced precision and averages; a layer that Paddle 3 has no more is left out."""
+    paddle.enable_static()
+    paddle.seed(SEED)
+    rng = random.Random(drawn.seed + 1)
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        layers = first_layers(drawn, rng)
+        for name in drawn.layers:
+            _add(layers, name)
+        loss = loss_of(layers.values, rng)
+        if drawn.optimizer is not None:
+            optimizer_of(drawn).minimize(loss)
+    fetch = [loss, *rng.sample(layers.values, min(drawn.fetches, len(layers.values)))]
+    skips = rng.sample(layers.values, min(drawn.skips, len(layers.values)))
+    options = {**drawn.options, 'skip_opt_set': skips, 'batch_size': max(drawn.rows)}
+    kinds = [op.name() for op in main.global_block().ops]
+    return Program(main, startup, feed_of(drawn), fetch, options, kinds)
+
+
+def _add(layers: Layers, name: str) -> None:
+    try:
+        layers.add(CATALOGUE[name](layers))
+    except Exception:  # pylint: disable=broad-except
+        # Of Paddle 2 alone, or refused as it stands: nothing that we could judge.
+        return
+
+
+def _optimize(program: Program, **more: Any) -> Any:
+    return memory_optimize(program.main, fetch_list=list(program.fetch), **program.options, **more)
+
+
+def _run(program: Program) -> Dict[str, Any]:
+    """In a process that has allocated nothing so far: digests of what is fetched and left, bytes at rest and at most."""
+    core, paddle_seed = paddle.base.core, SEED
+    peaks: List[int] = []
+    values: Dict[str, str] = {}
+    with fresh_scope() as scope:
+        paddle.seed(paddle_seed)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(program.startup)
+        resting = core.host_memory_stat_current_value('Allocated', 0)
+        feeds = [program.feed(step) for step in range(STEPS)]
+        for step, fed in enumerate(feeds):
+            got = executor.run(program.main, feed=fed, fetch_list=list(program.fetch))
+            peaks.append(core.host_memory_stat_peak_value('Allocated', 0))
+            values.update((f'{at} at step {step}', _digest(value)) for at, value in enumerate(got))
+        values.update((f'state {at}', _digest(np.array(scope.find_var(name).get_tensor())))
+                      for at, name in enumerate(state_names(program.main)))
+    return {'values': values, 'resting': resting, 'first': peaks[0], 'later': peaks[-1]}
+
+
+def _digest(value: Any) -> str:
+    array = np.ascontiguousarray(value)
+    return f'{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}'
+
+
+def _untouched(drawn: Recipe, flags: Dict[str, Any]) -> Dict[str, Any]:
+    paddle.set_flags(flags)
+    program = build(drawn)
+    return {**_run(program), 'kinds': program.kinds}
+
+
+def _optimized(drawn: Recipe, flags: Dict[str, Any], budget: Optional[int]) -> Dict[str, Any]:
+    paddle.set_flags(flags)
+    program = build(drawn)
+    report = _optimize(program, **({} if budget is None else {'budget': budget}))
+    said = [
+        report.resting_bytes, report.peak_bytes_before, report.peak_bytes_after, report.sure_bytes
+    ]
+    return {
+        'changed': report.changed,
+        'traded': budget is not None and report.grows_elsewhere,
+        'unknown': list(report.unknown_sizes),
+        'note': report.note,
+        'said': said,
+        **_run(program)
+    }
+
+
+def _least_budget(drawn: Recipe, flags: Dict[str, Any]) -> Optional[int]:
+    """Bytes; None if there is no least one."""
+    paddle.set_flags(flags)
+    try:
+        _optimize(build(drawn), budget=_TOO_LITTLE)
+    except MemoryBudgetError as error:
+        return error.held_bytes + error.best_bytes
+    return None
+
+
+def trial(seed: int, modes: Sequence[str]) -> Verdict:
+    """Runs the program of `seed` in children."""
+    drawn, verdict = recipe(seed), Verdict(seed)
+    for name in modes:
+        _try_mode(drawn, name, verdict)
+        if verdict.why_not:
+            break
+    return verdict
+
+
+def _try_mode(drawn: Recipe, name: str, verdict: Verdict) -> None:
+    flags = MODES[name]
+    plain = in_child(partial(_untouched, drawn, flags), _SECONDS)
+    if plain.failure:
+        verdict.why_not = f'{name}: untouched: {plain.failure}'
+        return
+    verdict.kinds = plain.value['kinds']
+    budget = None
+    if drawn.room is not None:
+        least = in_child(partial(_least_budget, drawn, flags), _SECONDS)
+        if least.failure:
+            verdict.failures.append(f'CRASH {name} budget: {least.failure}')
+            return
+        budget = least.value
+    verdict.budgets += budget is not None
+    ours = in_child(partial(_optimized, drawn, flags, budget), _SECONDS)
+    if ours.failure:
+        again = [in_child(partial(_untouched, drawn, flags), _SECONDS) for _ in range(_AGAIN)]
+        if not any(each.failure for each in again):
+            verdict.failures.append(f'CRASH {name} budget={budget}: {ours.failure}')
+        return
+    verdict.plans += 1
+    verdict.changed += ours.value['changed']
+    verdict.unknown += bool(ours.value['unknown'])
+    judged = list(_wrong(drawn, name, budget, plain.value, ours.value))
+    verdict.failures += [
+        f'{what} {name} budget={budget}: {text}; said {ours.value["said"]}' for what, text in judged
+    ]
+
+
+def _wrong(drawn: Recipe, name: str, budget: Optional[int], plain: Dict[str, Any],
+           ours: Dict[str, Any]) -> Iterator[Tuple[str, str]]:
+    flags = MODES[name]
+    unequal = [k for k, value in plain['values'].items() if ours['values'].get(k) != value]
+    if unequal and ours['changed'] and not _explained(drawn, ours['values'], unequal):
+        yield 'BYTES', f'{len(unequal)} differ, first {unequal[0]}'
+    if 'could not be proved' in ours['note']:
+        yield 'DROPPED', ours['note']
+    runs, untouched = [ours], [plain]
+
+    def least(which: str) -> int:
+        return min(run[which] for run in runs)
+
+    def above() -> List[Tuple[str, str]]:
+        found = []
+        most = max(least('first'), least('later'))
+        # What the start leaves behind, beside parameters and states, is not the program's.
+        room = None if budget is None else budget - ours['said'][0] + ours['resting']
+        if room is not None and most > room and not ours['unknown']:
+            found.append(('BUDGET', f'{most} of {budget}, at rest {ours["resting"]}'))
+        for which in ('first', 'later') if ours['changed'] and not ours['traded'] else ():
+            highest = max(run[which] for run in untouched)
+            if least(which) > highest + _FEW_BYTES:
+                found.append((f'PEAK-{which}', f'{highest} became {least(which)}, at rest '
+                              f'{ours["resting"]}'))
+        return found
+
+    found = above()
+    for _ in range(_AGAIN if found else 0):
+        more = in_child(partial(_optimized, drawn, flags, budget), _SECONDS)
+        before = in_child(partial(_untouched, drawn, flags), _SECONDS)
+        runs += [] if more.failure else [more.value]
+        untouched += [] if before.failure else [before.value]
+        found = above()
+        if not found:
+            break
+    yield from found
+
+
+def _explained(drawn: Recipe, values: Dict[str, str], unequal: Sequence[str]) -> bool:
+    """Whether each of these is what the untouched program gives at another try or in another mode."""
+    left = set(unequal)
+    for flags in (*MODES.values(), *[MODES['default']] * _AGAIN):
+        run = in_child(partial(_untouched, drawn, flags), _SECONDS)
+        if not run.failure:
+            left -= {k for k in left if run.value['values'].get(k) == values.get(k)}
+        if not left:
+            return True
+    return False
+
+
+def main(words: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--seeds', default='0..300', help='A..B, or A,B,C')
+    parser.add_argument('--modes', default=','.join(MODES))
+    parser.add_argument('--jobs', type=int, default=1)
+    parser.add_argument('--verbose', action='store_true')
+    told = parser.parse_args(words)
+    first, dots, end = told.seeds.partition('..')
+    seeds = range(int(first), int(end)) if dots else [int(s) for s in told.seeds.split(',')]
+    counts: Counter = Counter()
+    kinds: Counter = Counter()
+    with ThreadPoolExecutor(told.jobs) as pool:
+        for verdict in pool.map(partial(trial, modes=told.modes.split(',')), seeds):
+            for text in verdict.failures:
+                print(f'{verdict.seed}: {text}', flush=True)
+            if verdict.why_not and told.verbose:
+                print(f'{verdict.seed}: {verdict.why_not}', flush=True)
+            counts.update(ran=int(not verdict.why_not),
+                          plans=verdict.plans,
+                          changed=verdict.changed,
+                          budgets=verdict.budgets,
+                          unknown=verdict.unknown,
+                          failed=int(bool(verdict.failures)))
+            kinds.update(set(verdict.kinds))
+    print(
+        f'{counts["ran"]} programs of {len(seeds)} ran whole; {len(kinds)} kinds of operators; {counts["plans"]} plans, '
+        f'{counts["changed"]} changed a program, {counts["budgets"]} had a budget, {counts["unknown"]} unknown sizes; {counts["failed"]} programs failed'
+    )
+    return bool(counts['failed'])
+
+
+if __name__ == '__main__':
+    sys.exit(main())
