@@ -128,3 +128,33 @@ def test_the_executor_works_in_place_where_the_facts_say_so(make: Callable[[Any]
     graph = import_program(case.main).graph
     second = [op for op in graph.region_ops(0) if op.reads() and op.writes()][1]
     assert bool(second.facts.in_place) == shares
+
+
+def branch_with_weights() -> Case:
+    """Trained, and of one of the gradients that leave the branch somebody has said that it has none."""
+    with drafting(Options(static_batch=True), batch_size=ROWS) as draft:
+        x = static.nn.fc(draft.floats('x', [ROWS, WIDTH]), WIDTH)
+        weights = [paddle.create_parameter([WIDTH, WIDTH], 'float32') for _ in range(3)]
+
+        def chain() -> Any:
+            hidden = x
+            for weight in weights:
+                hidden = paddle.tanh(paddle.matmul(hidden, weight))
+            return hidden
+
+        loss = paddle.mean(static.nn.cond(paddle.mean(x) > 0, chain, lambda: x * 2.0))
+        make_optimizer('sgd').minimize(loss)
+        back = [op for op in draft.main.global_block().ops if op.name() == 'pd_op.if'][-1]
+        back.result(1).stop_gradient = True
+        return draft.case([loss])
+
+
+def test_attributes_that_say_something_of_some_results_alone_are_read() -> None:
+    """Paddle itself can not say them."""
+    case = branch_with_weights()
+    back = [op for op in case.main.global_block().ops if op.name() == 'pd_op.if'][-1]
+    with pytest.raises(NotImplementedError):
+        back.attrs()
+    optimized(case)
+    with in_order():
+        assert_same(run(branch_with_weights(), 3), run(case, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Container, Dict, List, Mapping, Tuple
 
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import ImportedProgram
 from transpiler.backends.paddle3.marks import without_mark
 from transpiler.errors import VerificationError
@@ -45,7 +46,7 @@ def _looks(op: Any) -> Tuple[Any, ...]:
 
 
 def _attributes(op: Any) -> Dict[str, str]:
-    given = without_mark(op.attrs())
+    given = without_mark(given_attributes(op))
     return {name: repr(value) for name, value in given.items() if name not in _OF_MAKING}
 
 

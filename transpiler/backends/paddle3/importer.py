@@ -19,6 +19,7 @@ from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
@@ -503,7 +504,7 @@ class _Importer:
         members: List[Optional[int]] = [None] * len(value.type().as_vec_type().as_list())
         for taker in takers:
             named = list(enumerate(taker.results())) if taker.name() == SPLIT else [
-                (taker.attrs()['index'], taker.result(0))]  # yapf: disable
+                (given_attributes(taker)['index'], taker.result(0))]  # yapf: disable
             for at, member in (pair for pair in named if pair[1].initialized()):
                 known = members[at]
                 if known is None:

@@ -17,6 +17,7 @@ from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, parse
 from transpiler.backends.paddle3 import broadcasts
 from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
@@ -105,7 +106,7 @@ def attributes_of(op: Any) -> Callable[[str], Any]:
 
     def find(name: str) -> Any:
         if not known:
-            known.append(op.attrs())
+            known.append(given_attributes(op))
         return plain(known[0][name]) if name in known[0] else _number(op, name)
 
     return find
@@ -133,6 +134,6 @@ def _number(op: Any, name: str) -> Any:
     maker = source.get_defining_op() if source is not None and source.initialized() else None
     if maker is None or bare_kind(maker) not in NUMBERS or maker.num_operands():
         return None
-    value = plain(maker.attrs()['value'])
+    value = plain(given_attributes(maker)['value'])
     whole = isinstance(value, float) and 'INT' in source.dtype.name
     return int(value) if whole else value

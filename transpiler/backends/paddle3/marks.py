@@ -12,6 +12,7 @@ from typing import Any, Mapping, Optional
 
 from transpiler.backends.base import OPTIMIZED
 from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import DECLARATIONS
 
 _LAYER, _MARK = 'struct_name', f'{OPTIMIZED}/'
@@ -29,7 +30,7 @@ def mark(program: Any) -> None:
 def unmark(program: Any) -> None:
     for op in program.global_block().ops:
         if _is_marked(op):
-            left = without_mark(op.attrs()).get(_LAYER)
+            left = without_mark(given_attributes(op)).get(_LAYER)
             if left is None:
                 op.erase_attr(_LAYER)
             else:
@@ -75,7 +76,7 @@ def scope_of(op: Any) -> str:
 
 
 def _layer(op: Any) -> str:
-    return str(op.attrs()[_LAYER]) if op.has_attr(_LAYER) else ''
+    return str(given_attributes(op)[_LAYER]) if op.has_attr(_LAYER) else ''
 
 
 def _is_marked(op: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, Tuple
 
 from transpiler.backends.paddle3.aliases import in_place_results
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.errors import InvalidArgumentError, InvalidProgramError
 
 DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
@@ -23,7 +24,7 @@ def bare_kind(op: Any) -> str:
 
 def declared_name(op: Any) -> str:
     """The name that a declaration gives what it declares; '' if it has none."""
-    given = op.attrs().get(_GIVEN[op.name()], '')
+    given = given_attributes(op).get(_GIVEN[op.name()], '')
     return given if isinstance(given, str) else ''
 
 

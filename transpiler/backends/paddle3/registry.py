@@ -14,6 +14,7 @@ from paddle.base.core import Place
 from paddle.base.libpaddle import pir
 
 from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, NOT_IN_PLACE, SIDE_EFFECTS,
                                                    STATE, STATE_IS_USED, UNSEEDED_RANDOM, work_of)
@@ -38,7 +39,7 @@ class OpRegistry:
         kind = bare_kind(op)
         if not op.name().startswith(DIALECT) or op.num_regions():
             return OpFacts(known=False)
-        attributes = op.attrs()
+        attributes = given_attributes(op)
         slots = self._in_place(op)
         if not all(_fits(kind, op.operand_source(a), op.result(b)) for a, b in slots):
             slots = ()
@@ -108,7 +109,7 @@ def _like(name: str, value: Any) -> Any:
 
 def _plain(op: Any) -> List[Any]:
     """The attributes of `op` in the order of its signature."""
-    given = op.attrs()
+    given = given_attributes(op)
     return [given[name] for name in op.get_attr_names()]
 
 

@@ -17,6 +17,8 @@ import paddle
 from paddle import _C_ops
 from paddle.base.core import CPUPlace
 
+from transpiler.backends.paddle3.attributes import given_attributes
+
 _SET, _ONE_VARIABLE = 'pd_op.set_', 'pd_op.share_var'
 # Where the shape is not known, what is left says one that no number has room for.
 _ANY_SHAPE = [1 << 40]
@@ -57,4 +59,4 @@ def unites(op: Any) -> bool:
 
 def loses_shape(op: Any) -> bool:
     """Whether a release leaves another shape behind than was there."""
-    return list(op.attrs()['dims']) == _ANY_SHAPE
+    return list(given_attributes(op)['dims']) == _ANY_SHAPE

@@ -13,6 +13,7 @@ from paddle import _C_ops
 from paddle.base.core import CPUPlace
 
 from transpiler.backends.operators import share_kept
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.errors import VerificationError
@@ -34,7 +35,8 @@ def replay_of(op: Any) -> Optional[Replay]:
     """How `op`, a dropout for training, can be made again; None if it cannot."""
     if bare_kind(op) != 'dropout' or not has_cpu_kernels_alone() or not hasattr(_C_ops, _REPLACES):
         return None
-    names_in, names_out, attributes = op.get_input_names(), op.get_output_names(), op.attrs()
+    names_in, names_out, attributes = op.get_input_names(), op.get_output_names(), given_attributes(
+        op)
     share = _number(op.operand_source(names_in.index('p'))) if 'p' in names_in else None
     if share is None or not 0.0 <= share < 1.0 or attributes.get('is_test'):
         return None
@@ -47,7 +49,7 @@ def _number(value: Any) -> Optional[float]:
     """What every element of `value` is."""
     maker = value.get_defining_op() if value.initialized() else None
     filled = maker is not None and bare_kind(maker) == _NUMBER
-    return float(maker.attrs()['value']) if filled else None
+    return float(given_attributes(maker)['value']) if filled else None
 
 
 def said(kind: str, operands: List[Any], like: Any, fills: Optional[float]) -> List[Any]:
@@ -74,9 +76,9 @@ def said(kind: str, operands: List[Any], like: Any, fills: Optional[float]) -> L
 def added_facts(op: Any) -> Dict[str, Any]:
     """What the verifier is to know of one of these ops. Raises VerificationError if it says anything else."""
     kind = bare_kind(op)
-    if kind == _NUMBER and list(op.attrs()['shape']) == [1]:
-        return {'fills': float(op.attrs()['value'])}
-    if kind not in _MEANINGS or op.attrs().keys() - {'stop_gradient', 'op_callstack'}:
+    if kind == _NUMBER and list(given_attributes(op)['shape']) == [1]:
+        return {'fills': float(given_attributes(op)['value'])}
+    if kind not in _MEANINGS or given_attributes(op).keys() - {'stop_gradient', 'op_callstack'}:
         raise VerificationError(f'an operator {op.name()} was added')
     operands = op.operands_source()
     if kind in _KEEP_LOOKS and not (operands[0].dtype == operands[-1].dtype == op.result(0).dtype

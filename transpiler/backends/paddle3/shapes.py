@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Optional, Sequence
 
 from transpiler.backends.operators import kept_rows
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import UNMADE
@@ -64,7 +65,7 @@ def result_shape(op: Any,
 
 def _kept_by_layers(op: Any, slot: int, source: Optional[Shape]) -> Optional[Shape]:
     """What the kernel of recurrent layers keeps for its gradient, which Paddle declares as empty: a mask like its result, and rows."""
-    given = op.attrs()
+    given = given_attributes(op)
     if source is None or given['is_test']:
         return None if source is None else (Size(),)
     out = (*source[:2], Size.of(given['hidden_size'] * (2 if given['is_bidirec'] else 1)))
@@ -80,7 +81,7 @@ def _of_what_it_is_for(op: Any, slot: int, dims: Sequence[int],
     if not bare_kind(op).endswith('_grad') or len(operands) != op.num_operands():
         return None
     if bare_kind(op) == 'transpose_grad' and operands[0] is not None:
-        at = {to: i for i, to in enumerate(op.attrs()['perm'])}
+        at = {to: i for i, to in enumerate(given_attributes(op)['perm'])}
         return tuple(operands[0][at[i]] for i in range(len(dims)))
     names, made = op.get_input_names(), op.get_output_names()[slot]
     named = [s for n, s in zip(names, operands) if made == f'{n}_grad']
@@ -96,7 +97,7 @@ def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) ->
         rest = Size.product(d for d in dims if d > 0).evaluate({})
         return Size.product(shapes[0]) * Fraction(1, rest)
     if kind == 'transpose':
-        return shapes[0][op.attrs()['perm'][at]]
+        return shapes[0][given_attributes(op)['perm'][at]]
     if kind == 'concat':
         of_rank = [s[at] for s in shapes if len(s) == len(dims)]
         if axes is None:
@@ -123,14 +124,14 @@ def _fits(shape: Shape, dims: Sequence[int]) -> bool:
 
 def _axes(op: Any) -> Optional[Sequence[int]]:
     """The axes along which `op` works; None if it does not say."""
-    given = op.attrs()
+    given = given_attributes(op)
     for name in ('axes', 'axis'):
         if name in given:
             return given[name] if isinstance(given[name], list) else [given[name]]
     if 'axis' not in op.get_input_names():
         return None
     maker = op.operand_source(op.get_input_names().index('axis')).get_defining_op()
-    value = maker.attrs().get('value') if maker is not None else None
+    value = given_attributes(maker).get('value') if maker is not None else None
     return [int(value)] if isinstance(value, (int, float)) else None
 
 

@@ -14,6 +14,7 @@ import paddle
 from paddle.base.libpaddle import pir
 
 from transpiler.backends.fitted_shapes import PROBE, fit
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, broadcast, expressions, most, not_rounded, rounded_down, value_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
 from transpiler.backends.paddle3.tensors import Shape
@@ -103,7 +104,7 @@ def _results(program: Any) -> Dict[_Key, _Result]:
         pass  # an operator that it does not know: what it has said until then holds
     found, parsed = {}, {}
     for op, slot, twin in asked:
-        said = twin.attrs().get(_SAID, '')
+        said = given_attributes(twin).get(_SAID, '')
         dims = parsed[said] if said in parsed else parsed.setdefault(said, expressions(said))
         if dims is not None:
             found[op.result(slot).id] = _Result(op, _dims(op.result(slot)), dims)
@@ -192,7 +193,7 @@ def _new_symbols(result: _Result, found: Mapping[_Key, Tuple], values: Mapping[s
 
 def _spatial(op: Any, dims: Sequence[Any], rounded: Rounding) -> Sequence[Any]:
     """Height and width of what an interpolation by a factor, or a transposed convolution, makes of images of these `dims`."""
-    kind, given = bare_kind(op), op.attrs()
+    kind, given = bare_kind(op), given_attributes(op)
     if not given.get('data_format', 'NCHW').startswith('NC'):
         return ()
     if kind.endswith('_interp'):

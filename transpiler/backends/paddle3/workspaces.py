@@ -14,6 +14,7 @@ from paddle.base import core
 from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import DIALECT
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import dtype_of
@@ -166,7 +167,7 @@ def _there() -> int:
 
 
 def _given(op: Any) -> str:
-    given = op.attrs()
+    given = given_attributes(op)
     return repr([given[name] for name in op.get_attr_names()])
 
 

@@ -15,6 +15,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Tuple
 import paddle
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import declared_name
 from transpiler.backends.paddle3.packing import load
@@ -70,7 +71,7 @@ class SavedModel:
     @property
     def fetches(self) -> FrozenSet[str]:
         """What an inference program fetches, and nothing else."""
-        return frozenset(op.attrs()['name'] for op in self._ops((_FETCH,)))
+        return frozenset(given_attributes(op)['name'] for op in self._ops((_FETCH,)))
 
     @property
     def losses(self) -> List[str]:

@@ -19,6 +19,7 @@ import paddle
 from paddle import _pir_ops, static
 from paddle.base.libpaddle import pir as bindings
 
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.errors import InvalidArgumentError
@@ -95,7 +96,7 @@ def _fetched(serialized: bytes) -> Dict[str, str]:
     read = import_program(load(serialized))
     values = read.graph.values
     return {
-        handle.op.attrs()['name']: values[handle.operands[0][0]].name
+        given_attributes(handle.op)['name']: values[handle.operands[0][0]].name
         for handle in read.handles.values()
         if handle.op.name() == _FETCH
     }

@@ -6,6 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import former_name
@@ -78,7 +79,7 @@ class Operator:
 
     def attribute(self, name: str, default: Any) -> Any:
         called = _ATTRIBUTES.get((self.kind, name)) or _ATTRIBUTES.get(name, name)
-        given = self._op.attrs()
+        given = given_attributes(self._op)
         found = given[called] if called in given else self._constant(called)
         if found is None:
             return default
@@ -101,13 +102,13 @@ class Operator:
         maker = value.get_defining_op() if value is not None and value.initialized() else None
         if maker is None or not is_constant(maker):
             return None
-        found = maker.attrs()['value']
+        found = given_attributes(maker)['value']
         return list(found) if isinstance(found, (list, tuple)) else int(found)
 
 
 def attributes_of(op: Any) -> List[Tuple[str, str]]:
     """Those that say what it computes."""
-    return sorted((k, str(v)) for k, v in op.attrs().items() if k not in _OF_MAKING)
+    return sorted((k, str(v)) for k, v in given_attributes(op).items() if k not in _OF_MAKING)
 
 
 def _snake(slot: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Dict, List, Set, Tuple
 
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import ImportedProgram
 from transpiler.ir import Graph, Op
 from transpiler.serving.pir.in_parts import is_constant
@@ -78,7 +79,8 @@ def _may_be_left_out(read: ImportedProgram, op: Op) -> bool:
     made = read.handles[op.id].op
     factor = made.operand_source(1).get_defining_op()
     known = factor is not None and is_constant(factor)
-    return made.attrs()['bias'] == 0.0 and (not known or factor.attrs()['value'] == 1.0)
+    return given_attributes(made)['bias'] == 0.0 and (not known or
+                                                      given_attributes(factor)['value'] == 1.0)
 
 
 def _read(graph: Graph, op: Op) -> Set[int]:
