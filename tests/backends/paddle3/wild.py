@@ -18,9 +18,9 @@ import numpy as np
 import paddle
 
 from benchmarks.measure import state_names
-from tests.wild.blocks import branches, branches_with_weights
+from tests.wild.blocks import INNER, branches, branches_with_weights
 from tests.wild.children import in_child
-from tests.wild.layers import Layers
+from tests.wild.layers import Catalogue, Layers
 from tests.wild.programs import feed_of, first_layers, loss_of, optimizer_of
 from tests.wild.recipes import CATALOGUE, Recipe, recipe
 from transpiler import MemoryBudgetError, memory_optimize
@@ -37,7 +37,25 @@ MODES: Dict[str, Dict[str, Any]] = {
         'FLAGS_eager_delete_tensor_gb': -1.0
     },
 }
-_BLOCKS = (branches, branches_with_weights)
+_TRIPS = 3
+
+
+def loop(layers: Layers, inner: Catalogue) -> Any:
+    """Of what Paddle 3 can train: it begins with what nobody else reads, and has a weight of its own."""
+    state, weight = layers.x() * 0.5, layers.weight(layers.width, layers.width)
+    names = [layers.rng.choice(INNER[:9]) for _ in range(layers.rng.randint(1, 4))]
+    index, limit = paddle.full([], 0, 'int64'), paddle.full([], _TRIPS, 'int64')
+
+    def body(i: Any, value: Any) -> List[Any]:
+        own = layers.inner([paddle.matmul(value, weight) * 0.5])
+        for name in names:
+            own.add(inner[name](own))
+        return [i + 1, own.values[-1] + value * 0.5]
+
+    return paddle.static.nn.while_loop(lambda i, _: i < limit, body, [index, state])[1]
+
+
+_BLOCKS = (branches, branches_with_weights, loop)
 # Some of Paddle 3's functions are called `_tanh` and the like.
 _INNER = {name.lstrip('_'): layer for name, layer in CATALOGUE.items()}
 _SECONDS = 120.0
@@ -76,7 +94,7 @@ class Verdict:
 
 
 def build(drawn: Recipe) -> Program:
-    """The program of a recipe, but for loops, reduced precision and averages; a layer that Paddle 3 has no more is left out."""
+    """The program of a recipe, but for reduced precision and averages; a layer that Paddle 3 has no more is left out."""
     paddle.enable_static()
     paddle.seed(SEED)
     rng = random.Random(drawn.seed + 1)
@@ -92,7 +110,11 @@ def build(drawn: Recipe) -> Program:
             optimizer_of(drawn).minimize(loss)
     fetch = [loss, *rng.sample(layers.values, min(drawn.fetches, len(layers.values)))]
     skips = rng.sample(layers.values, min(drawn.skips, len(layers.values)))
-    options = {**drawn.options, 'skip_opt_set': skips, 'batch_size': max(drawn.rows)}
+    options = {
+        **drawn.options, 'skip_opt_set': skips,
+        'batch_size': max(drawn.rows),
+        'trip_count': _TRIPS
+    }
     kinds = [op.name() for op in main.global_block().ops]
     return Program(main, startup, feed_of(drawn), fetch, options, kinds)
 
