@@ -553,10 +553,15 @@ def _make_as(value: Value, dtype: str) -> None:
 
 
 def _drop_what_is_named_later(graph: Graph) -> None:
-    """The executor works in place on what no op names any more, for its shape either."""
+    """The executor works in place on what no op names any more, for its shape either, unless the program says that the two are in
+    one variable."""
     looked_at = {v for op in graph.ops for v in op.shape_reads()}
+    storage = lambda value: graph.values[value].storage
     for op in graph.ops:
-        pairs = tuple((i, j) for i, j in op.facts.in_place if op.operands[i] not in looked_at)
+        pairs = tuple(
+            (i, j)
+            for i, j in op.facts.in_place
+            if op.operands[i] not in looked_at or storage(op.operands[i]) == storage(op.results[j]))
         if pairs != op.facts.in_place:
             op.facts = replace(op.facts, in_place=pairs)
 
