@@ -8,7 +8,14 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from tests.wild.layers import Layers
+from tests.wild.recipes import CATALOGUE
+
 WIDTH = 8
+# From this seed on, layers are of all kinds of operators, too.
+WIDE = 1000
+# Of the catalogue of `tests.wild`, what makes layers in its forward: other ones each time.
+_MAKE_LAYERS = ('rnn', 'transformer', 'group_norm', 'layer_norm_weights')
 Values = List[Any]
 Step = Callable[['Network', Values], Any]
 Of = Callable[[Any], Any]
@@ -153,6 +160,44 @@ class Mixed(nn.Layer):
         return x + self.drop(self.down(self.act(self.up(x))))
 
 
+class _Called(Layers):
+    """What a layer of the catalogue of `tests.wild` asks for where a `Drawn` calls it: weights are those of that, in turn."""
+
+    def __init__(self, owner: Drawn) -> None:
+        super().__init__(random.Random(), 2 * WIDTH, True, [])
+        self._owner, self._asked = owner, 0
+
+    def start(self, x: Any) -> None:
+        self.rng.seed(self._owner.seed)
+        self.values, self._asked = [paddle.concat([x, x * 0.7], axis=1)], 0
+
+    def weight(self, *shape: int) -> Any:
+        if self._asked == len(self._owner.weights):
+            self._owner.weights.append(super().weight(*shape))
+        self._asked += 1
+        return self._owner.weights[self._asked - 1]
+
+
+class Drawn(nn.Layer):
+    """One of the catalogue's that dynamic mode has, and which makes no layer of its own."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.weights, self.name, self.seed = nn.ParameterList(), '', rng.random()
+        self.called = _Called(self)
+        while not self.name:
+            self.name = rng.choice([name for name in sorted(CATALOGUE) if name not in _MAKE_LAYERS])
+            try:
+                self.forward(paddle.rand([4, WIDTH]))
+            except Exception:  # pylint: disable=broad-except
+                self.weights, self.name = nn.ParameterList(), ''
+
+    def forward(self, x: Any) -> Any:
+        self.called.start(x)
+        self.called.add(CATALOGUE[self.name](self.called))
+        return self.called.values[-1][:, :WIDTH] + x * 0.5
+
+
 _LAYERS: Tuple[Callable[[random.Random], Any], ...] = (
     Mixed,
     Mixed,
@@ -177,7 +222,8 @@ class Network(nn.Layer):
     def __init__(self, seed: int) -> None:
         super().__init__()
         rng = random.Random(seed)
-        self.inner = nn.LayerList([rng.choice(_LAYERS)(rng) for _ in range(rng.randint(1, 5))])
+        kinds = _LAYERS if seed < WIDE else (*_LAYERS, *(Drawn,) * (2 * len(_LAYERS)))
+        self.inner = nn.LayerList([rng.choice(kinds)(rng) for _ in range(rng.randint(1, 5))])
         self.steps = [self._step(rng, values) for values in range(1, rng.randint(5, 25))]
         given = range(len(self.steps) + 1)
         self.outs = [len(self.steps), *rng.sample(given, min(len(given), rng.choice([0, 0, 1, 2])))]

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 import numpy as np
 import paddle
 
-from tests.backends.generated_layers import WIDTH, Network, inputs
+from tests.backends.generated_layers import WIDE, WIDTH, Network, inputs
 from tests.wild.children import Ended, in_child
 from transpiler import memory_optimize
 
@@ -58,7 +58,8 @@ class Habits:
 
 def habits(seed: int) -> Habits:
     rng = random.Random(seed * 7 + 1)
-    return Habits(full_graph=rng.random() < 0.6,
+    # Of what the catalogue asks, Paddle's translation of byte code can not follow all.
+    return Habits(full_graph=rng.random() < 0.6 or seed >= WIDE,
                   open_batch=rng.random() < 0.4,
                   rows=rng.choice([(6,) * 6, (6, 3, 6, 9, 6, 3), (1, 4, 1, 4, 4, 1)]),
                   optimizer=rng.choice(_OPTIMIZERS),
