@@ -8,15 +8,17 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from paddle import static
+from paddle import _C_ops, static
 
 from benchmarks.apart import apart
 from benchmarks.programs.case import Case, Options, drafting, make_optimizer
 from tests.backends.paddle3.running import assert_same, in_order, optimized, run
 from tests.backends.paddle3.wild import MODES, trial
 from transpiler import MemoryBudgetError
+from transpiler.backends.paddle3.framing import check_lists
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.scopes import fresh_scope
+from transpiler.errors import VerificationError
 
 SEEDS, PARTS = 48, 4
 ROWS, WIDTH = 6, 16
@@ -40,10 +42,10 @@ def test_drawn_programs_keep_their_bytes_peaks_and_budgets(part: int) -> None:
 
 def test_drawn_programs_with_which_something_was_wrong_once() -> None:
     """Attributes with gaps; what recurrent layers keep; a second name; a shape that inference alone knows; a variable of two values of
-    which one is looked at later, for its shape."""
+    which one is looked at later, for its shape; a list that is read again behind the last op that names its member."""
     found = apart(tried, [(58, 'default'), (102, 'order'), (187, 'order'), (205, 'order'),
-                          (386, 'order')])
-    assert len(found) == 5
+                          (386, 'order'), (624, 'order')])
+    assert len(found) == 6
     for each in found:
         assert not each['failures'] and not each['why_not'] and each['plans']
 
@@ -175,3 +177,22 @@ def test_attributes_that_say_something_of_some_results_alone_are_read() -> None:
     optimized(case)
     with in_order():
         assert_same(run(branch_with_weights(), 3), run(case, 3))
+
+
+def _with_one_list() -> Case:
+    """A list that two ops read; `tanh`, which may work in place, is the last that names its first member."""
+    with drafting(Options(static_batch=True), batch_size=ROWS) as draft:
+        x = static.nn.fc(draft.floats('x', [ROWS, WIDTH]), WIDTH)
+        weights = [paddle.create_parameter([WIDTH, WIDTH], 'float32') for _ in range(2)]
+        first = paddle.linalg.multi_dot([x, *weights])
+        combine = first.get_defining_op().operand_source(0)
+        late = paddle.tanh(x)
+        again = _C_ops.multi_dot([x, *weights])
+        again.get_defining_op().operand(0).set_source(combine)
+        return draft.case([paddle.mean(first) + paddle.mean(late) + paddle.mean(again)])
+
+
+def test_a_list_is_not_read_behind_an_op_that_may_have_written_over_its_member() -> None:
+    case = _with_one_list()
+    with pytest.raises(VerificationError, match='a member that was named since it was made'):
+        check_lists(case.main.global_block())

@@ -220,7 +220,8 @@ class _Emitter:
 
     def _list(self, reader: Any, slot: int, source: Any, was: Tuple[int, ...],
               new: Tuple[int, ...]) -> List[Any]:
-        """What makes the list that `reader` reads, unless it stands before another reader already."""
+        """What makes the list that `reader` reads. Each reader has one of its own, right before it: the executor takes the members for
+        read where the list is made, and works in place on what nobody names behind that."""
         maker = source.get_defining_op()
         if maker.name() != COMBINE:
             if new != was:
@@ -235,6 +236,9 @@ class _Emitter:
                 for at, value in enumerate(new):
                     if value != was[at]:
                         self._set(maker, at, self._here(value))
+        elif maker.id() in self._placed:
+            maker = self._combined(source, was, new)
+            self._set(reader, slot, maker.result(0))
         return self._place(maker)
 
     def _place(self, maker: Any) -> List[Any]:
@@ -291,10 +295,9 @@ class _Emitter:
 
     def _list_of_clone(self, op: Op, source: Any, was: Tuple[int, ...], new: Tuple[int, ...],
                        elsewhere: bool) -> Tuple[List[Any], Any]:
-        """What makes the list that a clone reads, and the list: the original's, or one of its own. What is cut into forward and backward
-        keeps no list between the two."""
+        """What makes the list that a clone reads, and the list: one of its own, but for what one op makes for another."""
         maker = source.get_defining_op()
-        if new == was and not elsewhere and not self._is_cut:
+        if maker.name() != COMBINE and new == was and not elsewhere and not self._is_cut:
             return self._place(maker), source
         if maker.name() != COMBINE:
             raise VerificationError(

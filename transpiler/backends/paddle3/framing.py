@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Container, Dict, List, Mapping, Tuple
 
 from transpiler.backends.paddle3.attributes import given_attributes
-from transpiler.backends.paddle3.importer import ImportedProgram
+from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
 from transpiler.backends.paddle3.marks import without_mark
 from transpiler.errors import VerificationError
 
@@ -32,9 +32,30 @@ def check_frame(before: ImportedProgram,
         shapes = [[len(slot) for slot in each.operands + each.results] for each in (source, handle)]
         if shapes[0] != shapes[1]:
             raise VerificationError(f'{handle.op.name()} reads or makes another number of values')
+    check_lists(after.program.global_block())
     there = _declared(before)
     if (_declared(after)[:len(there)] != there or len(after.declarations) != len(there) + spare):
         raise VerificationError('an input, parameter or state was lost, added or moved')
+
+
+def check_lists(block: Any) -> None:
+    """Raises VerificationError unless the members of a list are as they were where it was made: the executor takes them for read there,
+    and may have worked in place on one that nobody but an op in between has named."""
+    made: Dict[int, int] = {}  # by id of an op: where it stands
+    named: Dict[str, int] = {}  # by value: where it was named last
+    for at, op in enumerate(block.ops):
+        made[op.id()] = at
+        for source in (v for v in op.operands_source() if v.initialized()):
+            maker = source.get_defining_op() if source.is_combine() else None
+            members = maker.operands_source(
+            ) if maker is not None and maker.name() == COMBINE else ()
+            if any(named.get(v.id, -1) > made.get(maker.id(), at) for v in members):
+                raise VerificationError(
+                    f'{op.name()} reads a list with a member that was named since it was made')
+            if op.name() != COMBINE:
+                named[source.id] = at
+        for inner in op.blocks():
+            check_lists(inner)
 
 
 def _declared(imported: ImportedProgram) -> List[Tuple[Any, ...]]:
