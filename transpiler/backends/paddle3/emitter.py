@@ -176,8 +176,24 @@ class _Emitter:
         for at in idle:
             self._set(link.push, at + 1, number)
             self._set_type(link.pop.result(at), number.type())
+        made += self._lists_of_push(link)
         forward[-1:] = [*made, link.push, forward[-1]]
         gradient.insert(0, link.pop)
+
+    def _lists_of_push(self, link: Link) -> List[Any]:
+        """What makes the lists that are kept for a gradient, where others read them before: it has some of its own, too."""
+        made = []
+        self._enter(link.forward)
+        for at, source in enumerate(link.push.operands_source()):
+            maker = source.get_defining_op() if _is_list(source) else None
+            if maker is None or maker.id() not in self._placed:
+                continue
+            mapping = pir.IrMapping()
+            for value in maker.operands_source():
+                mapping.add(value, value)
+            made.append(self._added(maker.clone(mapping, bindings.CloneOptions(*_ALONE))))
+            self._set(link.push, at, made[-1].result(0))
+        return made
 
     def _set_type(self, value: Any, kind: Any) -> None:
         was = value.type()

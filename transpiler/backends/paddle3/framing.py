@@ -45,15 +45,14 @@ def check_lists(block: Any) -> None:
     named: Dict[str, int] = {}  # by value: where it was named last
     for at, op in enumerate(block.ops):
         made[op.id()] = at
-        for source in (v for v in op.operands_source() if v.initialized()):
-            maker = source.get_defining_op() if source.is_combine() else None
-            members = maker.operands_source(
-            ) if maker is not None and maker.name() == COMBINE else ()
+        read = [v for v in op.operands_source() if v.initialized()]
+        for maker in (v.get_defining_op() for v in read if v.is_combine()):
+            members = maker.operands_source() if maker and maker.name() == COMBINE else ()
             if any(named.get(v.id, -1) > made.get(maker.id(), at) for v in members):
                 raise VerificationError(
                     f'{op.name()} reads a list with a member that was named since it was made')
-            if op.name() != COMBINE:
-                named[source.id] = at
+        if op.name() != COMBINE:
+            named.update((v.id, at) for v in read)
         for inner in op.blocks():
             check_lists(inner)
 
