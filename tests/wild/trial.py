@@ -17,6 +17,7 @@ from tests.wild.children import Ended, in_child
 from tests.wild.programs import Built, build
 from tests.wild.recipes import Recipe, recipe
 from tests.wild.seen import load
+from tests.wild.verdict import Verdict
 from transpiler import MemoryBudgetError, memory_optimize
 
 MODES: Dict[str, Mode] = {
@@ -55,20 +56,6 @@ class Run:
     resting: int
     first: int
     later: int
-
-
-@dataclass
-class Verdict:
-    """What became of one program in some modes. `why_not` says why it was not run, `failures` what went wrong."""
-
-    seed: int
-    why_not: str = ''
-    failures: List[str] = field(default_factory=list)
-    kinds: List[str] = field(default_factory=list)
-    changed: int = 0
-    budgets: int = 0
-    traded: int = 0  # budgets for which the report says that some runs may need more than untouched
-    modes: List[str] = field(default_factory=list)
 
 
 def warm_up() -> None:

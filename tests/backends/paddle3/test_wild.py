@@ -47,7 +47,7 @@ def test_drawn_programs_with_which_something_was_wrong_once() -> None:
                           (386, 'order'), (624, 'order')])
     assert len(found) == 6
     for each in found:
-        assert not each['failures'] and not each['why_not'] and each['plans']
+        assert not each['failures'] and not each['why_not'] and each['modes']
 
 
 def drafted(make: Callable[[Any], Any], training: bool = False, open_batch: bool = True) -> Case:

@@ -10,7 +10,7 @@ import random
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -23,6 +23,7 @@ from tests.wild.children import in_child
 from tests.wild.layers import Catalogue, Layers
 from tests.wild.programs import feed_of, first_layers, loss_of, optimizer_of
 from tests.wild.recipes import CATALOGUE, Recipe, recipe
+from tests.wild.verdict import Verdict
 from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.backends.scopes import fresh_scope
 
@@ -77,20 +78,6 @@ class Program:
     fetch: List[Any]
     options: Dict[str, Any]
     kinds: List[str]
-
-
-@dataclass
-class Verdict:
-    """What became of one program. `why_not` says why it was not run, `failures` what went wrong."""
-
-    seed: int
-    why_not: str = ''
-    failures: List[str] = field(default_factory=list)
-    kinds: List[str] = field(default_factory=list)
-    changed: int = 0
-    budgets: int = 0
-    plans: int = 0
-    unknown: int = 0  # plans of which nobody knows what they need: sizes that the data decides
 
 
 def build(drawn: Recipe) -> Program:
@@ -244,7 +231,8 @@ def _try_mode(drawn: Recipe, name: str, verdict: Verdict) -> None:
         if not any(each.failure for each in again):
             verdict.failures.append(f'CRASH {name} budget={budget}: {ours.failure}')
         return
-    verdict.plans += 1
+    verdict.modes.append(name)
+    verdict.traded += ours.value['traded']
     verdict.changed += ours.value['changed']
     verdict.unknown += bool(ours.value['unknown'])
     judged = list(_wrong(drawn, name, budget, plain.value, ours.value))
@@ -322,7 +310,7 @@ def main(words: Optional[Sequence[str]] = None) -> int:
             if verdict.why_not and told.verbose:
                 print(f'{verdict.seed}: {verdict.why_not}', flush=True)
             counts.update(ran=int(not verdict.why_not),
-                          plans=verdict.plans,
+                          plans=len(verdict.modes),
                           changed=verdict.changed,
                           budgets=verdict.budgets,
                           unknown=verdict.unknown,

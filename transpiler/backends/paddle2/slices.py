@@ -112,7 +112,7 @@ def touch_flat_parameters(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc
             readers.add(op.id)
             slices |= more
     writers = (op.id for op in graph.region_ops(0) if not slices.isdisjoint(op.writes()))
-    return readers.union(writers) if readers else readers
+    return readers.union(writers)
 
 
 def _touch_buffers(op: Op, buffer_of: Mapping[int, int]) -> None:

@@ -188,10 +188,7 @@ class _Emitter:
             maker = source.get_defining_op() if _is_list(source) else None
             if maker is None or maker.id() not in self._placed:
                 continue
-            mapping = pir.IrMapping()
-            for value in maker.operands_source():
-                mapping.add(value, value)
-            made.append(self._added(maker.clone(mapping, bindings.CloneOptions(*_ALONE))))
+            made.append(self._list_like(maker, maker.operands_source()))
             self._set(link.push, at, made[-1].result(0))
         return made
 
@@ -269,13 +266,19 @@ class _Emitter:
                   elsewhere: bool = False) -> Any:
         """A list like `source` with the values of `new` where they are not those that it had; in the block that is being
         written, which is not its own if it is made `elsewhere`."""
-        maker = source.get_defining_op()
-        mapping, given = pir.IrMapping(), dict(zip(was, new))
+        maker, given = source.get_defining_op(), dict(zip(was, new))
         if any(given[old] != value for old, value in zip(was, new)):
             raise VerificationError('a list that names a value twice cannot name two in its place')
-        for at, value in enumerate(maker.operands_source()):
-            mapping.add(value,
-                        value if new[at] == was[at] and not elsewhere else self._here(new[at]))
+        return self._list_like(maker, [
+            value if new[at] == was[at] and not elsewhere else self._here(new[at])
+            for at, value in enumerate(maker.operands_source())
+        ])
+
+    def _list_like(self, maker: Any, values: List[Any]) -> Any:
+        """A new op that makes a list of these, as `maker` makes one of its operands."""
+        mapping = pir.IrMapping()
+        for was, value in zip(maker.operands_source(), values):
+            mapping.add(was, value)
         return self._added(maker.clone(mapping, bindings.CloneOptions(*_ALONE)))
 
     def _clone(self, op: Op) -> List[Any]:
@@ -313,11 +316,12 @@ class _Emitter:
                        elsewhere: bool) -> Tuple[List[Any], Any]:
         """What makes the list that a clone reads, and the list: one of its own, but for what one op makes for another."""
         maker = source.get_defining_op()
-        if maker.name() != COMBINE and new == was and not elsewhere and not self._is_cut:
-            return self._place(maker), source
         if maker.name() != COMBINE:
-            raise VerificationError(
-                f'{op.kind} reads a list that one op makes for another: it cannot be made again')
+            if new != was or elsewhere or self._is_cut:
+                raise VerificationError(
+                    f'{op.kind} reads a list that one op makes for another: it cannot be made again'
+                )
+            return self._place(maker), source
         maker = self._combined(source, was, new, elsewhere)
         return self._place(maker), maker.result(0)
 
