@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
+import time
 import traceback
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from benchmarks.spec import Spec
+from transpiler.stillness import Stillness
 
+# What stands still for so long is begun again.
+_STILL_SECONDS = 60
 _PRELOADED = ("benchmarks.measure", "transpiler.api", "transpiler.planning")
 
 
 class ApartError(RuntimeError):
     """The process raised or crashed; the message ends with what it said."""
+
+
+class _StandsStillError(ApartError):
+    """As a run of Paddle's executor may, see transpiler.stillness."""
 
 
 def apart(function: Callable[..., Any],
@@ -25,7 +34,7 @@ def apart(function: Callable[..., Any],
     """What `function`, of the top of a module, gives for `arguments` in a fresh process of one thread.
 
     Args:
-        seconds: how long it may take; for ever if not given.
+        seconds: how long it may take; for ever if not given. One that stands still, see transpiler.stillness, is begun once more.
         preloaded: what the process has imported. Of several, that of the first call counts.
 
     Raises:
@@ -33,15 +42,27 @@ def apart(function: Callable[..., Any],
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preloaded))
+    try:
+        done, answer = _asked(context, function, arguments, seconds)
+    except _StandsStillError as error:
+        print(f"{error}: begun again", file=sys.stderr)
+        done, answer = _asked(context, function, arguments, seconds)
+    if not done:
+        raise ApartError(answer)
+    return answer
+
+
+def _asked(context: Any, function: Callable[..., Any], arguments: Any,
+           seconds: Optional[float]) -> Any:
+    """What one process sends."""
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(sender, function, arguments))
     with _environment():  # the first call starts the server, which keeps it
         process.start()
     sender.close()
     try:
-        if not receiver.poll(seconds):
-            raise ApartError(f"not done after {seconds} s")
-        done, answer = receiver.recv()
+        _wait(receiver, process.pid, float("inf") if seconds is None else seconds)
+        return receiver.recv()
     except EOFError as error:
         process.join()
         raise ApartError(f"ended with status {process.exitcode}") from error
@@ -49,9 +70,16 @@ def apart(function: Callable[..., Any],
         process.kill()
         process.join()
         receiver.close()
-    if not done:
-        raise ApartError(answer)
-    return answer
+
+
+def _wait(receiver: Connection, pid: int, seconds: float) -> None:
+    """Until there is an answer, or none will come."""
+    stillness, end = Stillness(pid, _STILL_SECONDS), time.monotonic() + seconds
+    while not receiver.poll(min(1, max(0, end - time.monotonic()))):
+        if time.monotonic() >= end:
+            raise ApartError(f"not done after {seconds} s")
+        if stillness.look():
+            raise _StandsStillError(f"process {pid} has stood still for {_STILL_SECONDS} s")
 
 
 def _answer(sender: Connection, function: Callable[..., Any], arguments: Any) -> None:

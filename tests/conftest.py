@@ -13,6 +13,7 @@ from tests.drops import no_plan_is_dropped
 from tests.installed import paddle_version
 from tests.memory import give_back
 from tests.stacks import as_in_a_script
+from tests.stuck import watch
 
 # Kernels that split a sum over threads round differently from run to run; equal bytes need one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,6 +23,10 @@ os.environ.setdefault("GLOG_minloglevel", "2")
 # others.
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    watch(config)
 
 
 def pytest_ignore_collect(collection_path: Path) -> Optional[bool]:

@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from transpiler.errors import InvalidProgramError, SavedFileError
+from transpiler.errors import InvalidProgramError, SavedFileError, TranspilerError
+from transpiler.serving import forks
 from transpiler.serving.apart import answer_apart
 from transpiler.serving.forks import in_a_fork
 
@@ -52,6 +55,56 @@ def test_what_every_fork_dies_of_is_damage(tmp_path: Path) -> None:
                        match='^x.pdmodel: damaged: Paddle ends with SIGSEGV when'):
         in_a_fork(dying(tmp_path, 9, crash), 'x.pdmodel')
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def stand_still() -> None:
+    held = threading.Lock()
+    with held:
+        held.acquire()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, '_STILL_SECONDS', 2)
+
+
+def test_a_fork_that_stands_still_is_made_once_more(tmp_path: Path, impatient: None) -> None:
+    in_a_fork(dying(tmp_path, 1, stand_still), 'x.pdmodel')
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_stands_still_again_is_said_not_to_be_damaged(tmp_path: Path, impatient: None) -> None:
+    with pytest.raises(TranspilerError, match='^x.pdmodel: a fork .* stands still') as raised:
+        in_a_fork(dying(tmp_path, 9, stand_still), 'x.pdmodel')
+    assert not isinstance(raised.value, InvalidProgramError)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def work_long() -> None:
+    end = time.process_time() + 5
+    while time.process_time() < end:
+        pass
+
+
+def test_a_fork_that_works_has_all_the_time_that_it_needs(tmp_path: Path, impatient: None) -> None:
+    in_a_fork(dying(tmp_path, 1, work_long), 'x.pdmodel')
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_fork_ends_with_the_call_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a person interrupts it."""
+    forked = []
+
+    def interrupted(reading: int, child: int) -> bytes:
+        forked.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(forks, '_read', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_a_fork(stand_still, 'x.pdmodel')
+    child, = forked
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
 
 
 def refuse() -> None:

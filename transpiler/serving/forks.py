@@ -8,23 +8,28 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 from typing import Callable, Tuple
 
 from transpiler import errors
 from transpiler.errors import InvalidProgramError, TranspilerError
+from transpiler.stillness import Stillness
 
 _LONGEST = 200
+# A fork that sleeps for so long and has said nothing waits for a lock that a thread of this process had: it has no such thread.
+_STILL_SECONDS = 20
+_PIECE = 1 << 16
 
 
 def in_a_fork(work: Callable[[], None], program: str) -> None:
     """Runs `work`, whose results are files, if any, in a fork. What Paddle prints when it ends is not shown.
 
     A fork that a signal has ended is made once more: it may have died of what other threads of this process were about. Of a
-    damaged program the next one, which has the same memory, dies, too.
+    damaged program the next one, which has the same memory, dies, too. So is one that stands still, for the same reason.
 
     Raises:
-        TranspilerError: `work` raised it.
+        TranspilerError: `work` raised it; or two forks stood still.
         InvalidProgramError: `work` raised another error, or ended the process; `program` is what it was done to.
     """
     answer, status = _answer(work, program)
@@ -32,6 +37,10 @@ def in_a_fork(work: Callable[[], None], program: str) -> None:
         answer, status = _answer(work, program)
     if not answer:
         how = 'ends'
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            raise TranspilerError(
+                f'{program}: a fork of this process, which tries to read it first, stands still or was killed. '
+                'Read it in a process that has run no program yet, and with more memory')
         if os.WIFSIGNALED(status):
             how = f'ends with {signal.Signals(os.WTERMSIG(status)).name}'
         raise InvalidProgramError(f'{program}: damaged: Paddle {how} when it reads the program')
@@ -48,10 +57,29 @@ def _answer(work: Callable[[], None], program: str) -> Tuple[bytes, int]:
         os.close(reading)
         _work_and_exit(work, writing, program)
     os.close(writing)
-    with os.fdopen(reading, 'rb') as stream:
-        answer = stream.read()
-    _, status = os.waitpid(child, 0)
+    try:
+        answer = _read(reading, child)
+    except BaseException:  # such as an interrupt: nobody else would end the fork, or wait for it
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(reading)
+        _, status = os.waitpid(child, 0)
     return answer, status
+
+
+def _read(reading: int, child: int) -> bytes:
+    """All that it writes; nothing, and it is killed, where it stands still before."""
+    pieces, stillness = [], Stillness(child, _STILL_SECONDS)
+    while True:
+        if select.select([reading], [], [], 1)[0]:
+            piece = os.read(reading, _PIECE)
+            if not piece:
+                return b''.join(pieces)
+            pieces.append(piece)
+        elif stillness.look():
+            os.kill(child, signal.SIGKILL)
+            return b''
 
 
 def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None:

@@ -1,0 +1,61 @@
+"""Whether a process stands still: all of it sleeps, and nothing it has started goes on, either.
+
+A fork that needs a lock which another thread had never gets it. Nor does a run of Paddle's executor always end (2.6.2 and 3.3.1): the
+queues of its threads are Eigen's, but with a spin lock, whose release is no barrier. So the count of threads that sleep may be read
+before the task which was just put there can be seen, and a thread that goes to sleep at that moment sees no task: nobody runs it. That is
+rare (a run in some hundred thousand, where a block of a loop begins), and the untouched program has it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import List, Optional
+
+_PROCESSES = Path('/proc')
+_TICKS = os.sysconf('SC_CLK_TCK') if hasattr(os, 'sysconf') else 100
+_IDLE = 0.01  # of a processor: looking takes some, too
+_STATE, _USER, _SYSTEM = 0, 11, 12  # in /proc/PID/stat, behind the name
+
+
+class Stillness:
+    """Of one process, with all that it has started; a system that does not tell has none."""
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self._pid = pid
+        self._seconds = seconds
+        self._since, self._ticks = time.monotonic(), -1
+
+    def look(self) -> bool:
+        """Whether it has stood still for so many seconds, at all looks since then."""
+        now, ticks = time.monotonic(), _ticks_asleep(self._pid)
+        allowed = _IDLE * _TICKS * (now - self._since)
+        if ticks is None or not 0 <= ticks - self._ticks <= allowed:
+            self._since, self._ticks = now, -1 if ticks is None else ticks
+        return now - self._since >= self._seconds
+
+
+def _ticks_asleep(pid: int) -> Optional[int]:
+    """Processor time of all of it, in ticks; None where some of it runs, is stopped or waits for a disk, or where nobody can tell."""
+    try:
+        states = [_fields(each) for each in _family(pid)]
+    except OSError:
+        return None
+    if any(fields[_STATE] != 'S' for fields in states[pid == os.getpid():]):
+        return None
+    return sum(int(fields[_USER]) + int(fields[_SYSTEM]) for fields in states)
+
+
+def _fields(pid: int) -> List[str]:
+    return (_PROCESSES / str(pid) / 'stat').read_text().rpartition(')')[2].split()
+
+
+def _family(pid: int) -> List[int]:
+    """It and what it has started, and so on; OSError where that can't be read."""
+    found = [pid]
+    for each in found:
+        tasks = _PROCESSES / str(each) / 'task'
+        for task in tasks.iterdir():
+            found += map(int, (task / 'children').read_text().split())
+    return found
