@@ -1,9 +1,9 @@
 """Whether a process stands still: all of it sleeps, and nothing it has started goes on, either.
 
-A fork that needs a lock which another thread had never gets it. Nor does a run of Paddle's executor always end (2.6.2 and 3.3.1): the
-queues of its threads are Eigen's, but with a spin lock, whose release is no barrier. So the count of threads that sleep may be read
-before the task which was just put there can be seen, and a thread that goes to sleep at that moment sees no task: nobody runs it. That is
-rare (a run in some hundred thousand, where a block of a loop begins), and the untouched program has it, too.
+A fork that needs a lock which another thread had never gets it. Nor does a run of Paddle 2.6's executor always end: the queues of its
+threads wake nobody up if they take a thread for awake that goes to sleep at that moment, and then a task is left which nobody runs. Paddle
+knows it ("random hang in non-blocking-queue", its pull request 61448) and mended it in 3.0. It is rare, and the untouched program has it,
+too: seen where the block of a loop in a loop began.
 """
 
 from __future__ import annotations
