@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -112,13 +113,14 @@ def test_a_measurement_that_stands_still_is_begun_once_more(
 
 def _looks(script: str, seconds: float) -> bool:
     """Whether a process that runs it is said to stand still within that time, being looked at for one second each."""
-    with subprocess.Popen([sys.executable, "-S", "-c", script]) as process:
+    command = [sys.executable, "-S", "-c", script]
+    with subprocess.Popen(command, start_new_session=True) as process:
         end, stillness = time.monotonic() + seconds, Stillness(process.pid, 1)
         found = False
         while time.monotonic() < end and not found:
             time.sleep(0.2)
             found = stillness.look()
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
     return found
 
 
