@@ -78,6 +78,8 @@ class Runtime:
             the cube together.
         can: what a plan may ask of it.
         upkeep: what it keeps besides tensors.
+        first_run_frees: one that retains frees what it can while it finds out in what order ops run, in its first run.
+        begins_empty: one that retains, in a first run that frees nothing: nothing is left from a run before.
         keeps_fetched: a later run begins with what the one before has given out.
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
             give back what a later one would still hold.
@@ -93,6 +95,8 @@ class Runtime:
     names_per_op: int = 16
     can: FrozenSet[Can] = EVERYTHING
     upkeep: Upkeep = Upkeep()
+    first_run_frees: bool = True
+    begins_empty: bool = False
     keeps_fetched: bool = False
     bears_delays: bool = False
     threads: int = 4
@@ -106,9 +110,12 @@ class Runtime:
         return self if self.collects else replace(COLLECTING, in_place=self.in_place, can=self.can)
 
     def in_first_run(self) -> Runtime:
-        """The same in its first run. One that retains frees what it can while it finds out in what order ops run: a loop knows that from
-        its second trip on."""
-        return self if self.collects else replace(self.freeing(), holds_trips=True)
+        """The same in its first run. Of one that retains and frees then, a loop knows the order of its ops from its second trip on."""
+        if self.collects:
+            return self
+        if not self.first_run_frees:
+            return replace(self, begins_empty=True)
+        return replace(self.freeing(), holds_trips=True)
 
 
 # Paddle 2.6.2, CPU, glibc: resident growth and processor time of the first run of programs in fresh processes, as

@@ -1,6 +1,7 @@
 """Live bytes at each op, worked out by hand on small graphs, and what must hold on all graphs."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Dict, List
 
 import pytest
@@ -248,6 +249,29 @@ def test_the_first_run_of_a_retaining_runtime_frees_what_no_loop_makes(trips: in
     assert profile(chain(), RETAINING.in_first_run()) == profile(chain(), COLLECTING)
 
 
+KEEPS_AT_ONCE = replace(RETAINING, first_run_frees=False)
+
+
+@pytest.mark.parametrize('trips', [1, 2, 50])
+def test_a_first_run_that_frees_nothing_has_what_was_made_so_far(trips: int) -> None:
+    """And nothing of a run before. As Paddle 3 does: `tests.backends.paddle3.wild` 230."""
+    first = KEEPS_AT_ONCE.in_first_run()
+    assert profile(chain(), first) == [1, 2, 3, 4]
+    assert profile(chain(), KEEPS_AT_ONCE) == [4, 4, 4, 4]
+    draft = loop(True, True)
+    assert Timeline(draft.graph, first, {'T': trips}).kept_per_trip(1) == 2 * UNIT
+
+
+def test_what_a_program_releases_is_gone_in_a_first_run_that_frees_nothing_else() -> None:
+    draft = Draft()
+    draft.values('a b c')
+    draft.op('fill', '', 'a')
+    draft.op('op', 'a', 'b')
+    draft.op(RELEASE, '', 'a')
+    draft.op('op', 'b', 'c')
+    assert profile(draft, KEEPS_AT_ONCE.in_first_run()) == [1, 2, 2, 2]
+
+
 def test_a_loop_without_gradient_finds_the_scopes_of_the_run_before() -> None:
     """It takes them away itself, when it begins."""
     draft = Draft()
@@ -332,7 +356,7 @@ def test_nested_loops_keep_the_product_of_their_trips(outer_trips: int, inner_tr
 @pytest.mark.parametrize('trips', [1, 3])
 def test_the_bound_is_below_collecting_which_is_below_retaining(seed: int, trips: int) -> None:
     graph = generated(seed)
-    models = (IDEAL, COLLECTING, RETAINING.in_first_run(), RETAINING)
+    models = (IDEAL, COLLECTING, RETAINING.in_first_run(), KEEPS_AT_ONCE.in_first_run(), RETAINING)
     peaks = [Timeline(graph, model, dims_of(graph, trips)).peak_bytes for model in models]
     assert peaks == sorted(peaks)
 

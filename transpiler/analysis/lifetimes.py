@@ -237,20 +237,21 @@ class Lifetimes:
             self.shared.append((op.id, first.storages[-2], target))
 
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
-        """Where the runtime does. And in the main region from the start: what a run left there is what the next begins with."""
+        """Where the runtime does. And in the main region from the start, if there was a run before: what it left there is what the next
+        begins with."""
         held = [each for each in regions if self._holds(each)]
         if not held:
             return
         released, forgotten = self._emptied_by(RELEASE), self._emptied_by(FORGET)
         for region in held:
-            end = len(region.ops) - 1
+            end, found = len(region.ops) - 1, not (region.id or self.runtime.begins_empty)
             for lifetime in list(self.by_region[region.id].values()):
                 if released.issuperset(lifetime.storages):
                     continue
-                if not region.id:
+                if found:
                     self._hold_older(lifetime, released, lifetime.storages[0]
                                      in released | forgotten)
-                lifetime.first = lifetime.first if region.id else 0
+                    lifetime.first = 0
                 lifetime.last = max(lifetime.last, end)
                 lifetime.kept = lifetime.kept or region.keeps_scopes
 
@@ -271,7 +272,7 @@ class Lifetimes:
     def left_elsewhere(self) -> Dict[int, Size]:
         """Of what a run leaves to the next in the main region, by storage, what kernels then make in other memory, and no other name
         holds."""
-        if self.runtime.collects or not self._made_elsewhere:
+        if self.runtime.collects or self.runtime.begins_empty or not self._made_elsewhere:
             return {}
         emptied = self._emptied_by(RELEASE) | self._emptied_by(FORGET)
         alone = (each for each in self.by_region[0].values()

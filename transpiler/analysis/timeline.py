@@ -607,7 +607,10 @@ class Timeline:
     def _finds_scopes(self, inner: Region) -> bool:
         """Whether the op of `inner`, in the main region, finds the scopes that it left in the run before: where the runtime retains,
         a loop whose gradient is not there takes them away itself, when it next begins."""
-        return inner.parent == 0 and inner.kind is RegionKind.LOOP and not self.lifetimes.runtime.collects
+        runtime = self.lifetimes.runtime
+        if runtime.collects or runtime.begins_empty:
+            return False
+        return inner.parent == 0 and inner.kind is RegionKind.LOOP
 
     def _scopes_left_for_good(self, region: int) -> Iterator[_Left]:
         """Those that nobody in the region takes away."""

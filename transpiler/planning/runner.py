@@ -67,7 +67,11 @@ class Runner:
             if flat and {IN_PLACE, REUSE}.intersection(sequence):
                 return False
         if SCHEDULE in sequence:
-            return not self.context.parallel
+            # Where nothing is freed or shared, an order alone says when kernels allocate for themselves; it isn't held, nor that of no plan.
+            can = self.context.runtime.can
+            matters = self.context.runtime.collects or any(
+                s in AFTER_ORDER and s.needs <= can for s in sequence)
+            return matters and not self.context.parallel
         given = self.run([s for s in sequence if s not in AFTER_ORDER])
         ordered = self._steps.get((id(given), SCHEDULE))
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes

@@ -30,5 +30,9 @@ def check_paddle(version: str = paddle.__version__) -> None:
 def runtime() -> Runtime:
     """By the flags in force."""
     if not collects_garbage():
-        return replace(RETAINING, can=_CAN, upkeep=Upkeep(), keeps_fetched=True)
+        return replace(RETAINING,
+                       can=_CAN,
+                       upkeep=Upkeep(),
+                       keeps_fetched=True,
+                       first_run_frees=False)
     return replace(COLLECTING, can=_CAN, upkeep=Upkeep(), delays=_DELAYS, keeps_fetched=True)
