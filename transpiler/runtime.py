@@ -80,6 +80,7 @@ class Runtime:
         upkeep: what it keeps besides tensors.
         first_run_frees: one that retains frees what it can while it finds out in what order ops run, in its first run.
         begins_empty: one that retains, in a first run that frees nothing: nothing is left from a run before.
+        keeps_inner: one that retains keeps what a loop or branch has made when that is through, until it next runs.
         keeps_fetched: a later run begins with what the one before has given out.
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
             give back what a later one would still hold.
@@ -97,6 +98,7 @@ class Runtime:
     upkeep: Upkeep = Upkeep()
     first_run_frees: bool = True
     begins_empty: bool = False
+    keeps_inner: bool = False
     keeps_fetched: bool = False
     bears_delays: bool = False
     threads: int = 4

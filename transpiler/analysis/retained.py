@@ -21,7 +21,8 @@ def retained_peak(graph: Graph, timeline: Timeline) -> int:
     position = timeline.lifetimes.positions.seen_from
     outgrown = _outgrown(graph, timeline)
     needed = zip(timeline.order, bytes_with_workspaces(graph, timeline))
-    return max((live + outgrown[position(graph.ops[op], 0)[0]] for op, live in needed), default=0)
+    most = max((live + outgrown[position(graph.ops[op], 0)[0]] for op, live in needed), default=0)
+    return most + _kept_inside(timeline)
 
 
 def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
@@ -33,7 +34,19 @@ def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
         most[at] = max(most[at], own)
     at_once = heapq.nlargest(timeline.lifetimes.runtime.threads, most)
     chains = map(timeline.evaluate, (each.size for each in _in_turn(timeline)))
-    return timeline.peak_bytes + sum(at_once) + sum(chains)
+    return timeline.peak_bytes + sum(at_once) + sum(chains) + _kept_inside(timeline)
+
+
+def _kept_inside(timeline: Timeline) -> int:
+    """What loops and branches leave when they are through, each as much as if it were not of those that the peak is in."""
+    if not timeline.lifetimes.runtime.keeps_inner:
+        return 0
+    inner = (lifetimes for region, lifetimes in timeline.lifetimes.by_region.items() if region)
+    return sum(
+        timeline.evaluate(each.size)
+        for lifetimes in inner
+        for each in lifetimes.values()
+        if not each.kept)
 
 
 def _in_turn(timeline: Timeline) -> List[Lifetime]:

@@ -34,5 +34,6 @@ def runtime() -> Runtime:
                        can=_CAN,
                        upkeep=Upkeep(),
                        keeps_fetched=True,
-                       first_run_frees=False)
+                       first_run_frees=False,
+                       keeps_inner=True)
     return replace(COLLECTING, can=_CAN, upkeep=Upkeep(), delays=_DELAYS, keeps_fetched=True)
