@@ -11,6 +11,7 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
+from tests.graphs import Draft
 from tests.harness import (ORDERS, Case, Mode, executor_mode, fingerprint, least_peak, measure_peak,
                            new_programs)
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
@@ -21,6 +22,7 @@ from transpiler.analysis.retained import retained_peak, retained_peak_in_any_ord
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.backends.paddle2.importer import import_program
+from transpiler.ir import RegionKind, Size
 from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.request import Request
@@ -178,6 +180,22 @@ def test_what_a_smaller_batch_has_left_is_there_while_a_larger_one_is_made(order
         needed = peak_with_workspaces(graph, timeline)
         assert needed + 32 * 2048 * 4 <= peak.later - peak.resting
         assert peak.later - peak.resting <= retained_peak(graph, timeline) + _INPUTS
+
+
+def test_bodies_that_may_run_side_by_side_are_all_there_at_once() -> None:
+    """In a run that starts what is ready, of a runtime that frees nothing."""
+    draft = Draft()
+    draft.values('x a b')
+    draft.op('make', '', 'x')
+    for name in 'ab':
+        body = draft.region(draft.op('while', 'x', name), RegionKind.LOOP, trips=Size.of(1))
+        for inside in range(3):
+            draft.value(f'{name}{inside}', region=body)
+            draft.op('inside', 'x', f'{name}{inside}', region=body)
+    graph, unit = draft.graph, 4096
+    timeline = Timeline(graph, RETAINING, {})
+    assert timeline.peak_bytes == retained_peak(graph, timeline) == (3 + 3) * unit
+    assert retained_peak_in_any_order(graph, timeline) == (3 + 3 + 3) * unit
 
 
 def test_a_plan_says_so_for_sure() -> None:

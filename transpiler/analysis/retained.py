@@ -26,15 +26,24 @@ def retained_peak(graph: Graph, timeline: Timeline) -> int:
 
 
 def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
-    """The same if the runtime starts ops of the main region as it finds them ready, several at a time."""
-    most = [0] * len(graph.regions[0].ops)
-    position = timeline.lifetimes.positions.seen_from
-    for op, own in zip(timeline.order, bytes_besides(graph, timeline)):
-        at = position(graph.ops[op], 0)[0]
-        most[at] = max(most[at], own)
-    at_once = heapq.nlargest(timeline.lifetimes.runtime.threads, most)
+    """The same if the runtime starts ops of the main region as it finds them ready, several at a time: loops and branches, too."""
+    points = timeline.points
+    flat = max(
+        (p.bytes for p in points if graph.ops[p.op].region == 0 and not graph.ops[p.op].regions),
+        default=timeline.peak_bytes)
+    own, rises = [0] * len(graph.regions[0].ops), [0] * len(graph.regions[0].ops)
+    for point, besides in zip(points, bytes_besides(graph, timeline)):
+        at = timeline.lifetimes.positions.seen_from(graph.ops[point.op], 0)[0]
+        own[at] = max(own[at], besides)
+        rises[at] = max(rises[at], besides + max(0, point.bytes - flat))
+    most = max(timeline.peak_bytes + _at_once(timeline, own), flat + _at_once(timeline, rises))
     chains = map(timeline.evaluate, (each.size for each in _in_turn(timeline)))
-    return timeline.peak_bytes + sum(at_once) + sum(chains) + _kept_inside(timeline)
+    return most + sum(chains) + _kept_inside(timeline)
+
+
+def _at_once(timeline: Timeline, needed: List[int]) -> int:
+    """Of the ops that need most for themselves, as many as run side by side."""
+    return sum(heapq.nlargest(timeline.lifetimes.runtime.threads, needed))
 
 
 def _kept_inside(timeline: Timeline) -> int:
