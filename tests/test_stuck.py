@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import apart
+from tests.wild import children
 from transpiler.stillness import Stillness
 
 ROOT = Path(__file__).parents[1]
@@ -108,6 +109,15 @@ def test_a_measurement_that_stands_still_is_begun_once_more(
     assert apart.apart(_wait_or_answer, str(tmp_path), 1) == 1
     with pytest.raises(apart.ApartError, match="has stood still for 2 s"):
         apart.apart(_wait_or_answer, str(tmp_path), 9)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_child_that_stands_still_is_begun_once_more(tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "_STILL_SECONDS", 2)
+    assert children.in_child(lambda: _wait_or_answer(str(tmp_path), 1), 60).value == 1
+    assert children.in_child(lambda: _wait_or_answer(str(tmp_path), 9),
+                             60).failure == "stands still"
     assert len(list(tmp_path.iterdir())) == 4
 
 

@@ -12,9 +12,12 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple, Tuple
+
+from transpiler.stillness import Stillness
 
 _PIECE = 1 << 16
+_STILL_SECONDS, _STANDS_STILL = 30, 'stands still'
 
 
 class Ended(NamedTuple):
@@ -25,7 +28,13 @@ class Ended(NamedTuple):
 
 
 def in_child(function: Callable[[], Any], seconds: float) -> Ended:
-    """What `function` returns, which JSON must be able to say, after at most `seconds`."""
+    """What `function` returns, which JSON must be able to say, after at most `seconds`. A child that stands still, as a run of Paddle's
+    executor may (see transpiler.stillness), is begun once more."""
+    ended = _in_one(function, seconds)
+    return _in_one(function, seconds) if ended.failure == _STANDS_STILL else ended
+
+
+def _in_one(function: Callable[[], Any], seconds: float) -> Ended:
     reads, writes = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -33,13 +42,13 @@ def in_child(function: Callable[[], Any], seconds: float) -> Ended:
         os.close(reads)
         _work(function, writes)
     os.close(writes)
-    text, in_time = _read(reads, seconds)
-    if not in_time:  # killed first: that its pipe is closed it would tell whoever waits for us
+    text, why_not = _read(reads, child, seconds)
+    if why_not:  # killed first: that its pipe is closed it would tell whoever waits for us
         os.kill(child, signal.SIGKILL)
     os.close(reads)
     status = os.waitpid(child, 0)[1]
-    if not in_time:
-        return Ended(None, f'took more than {seconds:.0f} s')
+    if why_not:
+        return Ended(None, why_not)
     if status or not text:
         return Ended(None, f'ended with status {status}')
     return Ended(**json.loads(text))
@@ -72,14 +81,18 @@ def _said(error: BaseException) -> str:
     return f'{type(error).__name__}: {lines[-1][:300] if lines else ""}{place}'
 
 
-def _read(reads: int, seconds: float) -> Any:
-    until = time.monotonic() + seconds
+def _read(reads: int, child: int, seconds: float) -> Tuple[bytes, str]:
+    """All that it writes, or why nothing more is waited for."""
+    until, stillness = time.monotonic() + seconds, Stillness(child, _STILL_SECONDS)
     pieces = []
     while True:
         left = until - time.monotonic()
-        if left <= 0 or not select.select([reads], [], [], left)[0]:
-            return b'', False
-        piece = os.read(reads, _PIECE)
-        if not piece:
-            return b''.join(pieces), True
-        pieces.append(piece)
+        if left <= 0:
+            return b'', f'took more than {seconds:.0f} s'
+        if select.select([reads], [], [], min(1, left))[0]:
+            piece = os.read(reads, _PIECE)
+            if not piece:
+                return b''.join(pieces), ''
+            pieces.append(piece)
+        elif stillness.look():
+            return b'', _STANDS_STILL
