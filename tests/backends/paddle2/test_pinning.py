@@ -6,11 +6,12 @@ from typing import List
 import numpy as np
 import paddle
 import pytest
+from paddle.base.proto import framework_pb2
 
 from tests.harness import Case, Mode, assert_same_bytes, least_peak, measure_peak, new_programs, run_case
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.importer import import_program, parse
-from transpiler.backends.paddle2.pinning import is_pinned, pin, unpin
+from transpiler.backends.paddle2.pinning import ORDER_SLOT, is_pinned, pin, unpin
 
 MB = 1 << 20
 UNITS = 1 << 18  # float32 in one MB
@@ -125,6 +126,31 @@ def test_pinning_is_undone_without_a_trace_and_hidden_from_the_graph() -> None:
     assert [op.results for op in pinned.graph.ops] == [op.results for op in plain.ops]
     unpin(message)
     assert message.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize('onednn', ['', 'reader', 'writer'])
+def test_who_writes_over_what_onednn_reads_does_not_wait_by_names(onednn: str) -> None:
+    """The executor gives its kernels copies in layouts of theirs, which lie in the same memory, and waits for who makes them alone."""
+    with new_programs() as (main, _):
+        value = paddle.tanh(paddle.static.data('x', [4, 8]))
+        paddle.exp(value)
+        paddle.assign(paddle.ones([4, 8]), output=value)
+        read = paddle.tanh(value)
+        assert read.shape == (4, 8)
+    message = parse(main.desc.serialize_to_string())
+    made, reader, ones, writer, last = message.blocks[0].ops
+    for op, name in ((reader, 'reader'), (writer, 'writer')):
+        for attribute in (each for each in op.attrs if each.name == 'use_mkldnn'):
+            op.attrs.remove(attribute)
+        op.attrs.add(name='use_mkldnn', type=framework_pb2.BOOLEAN, b=name == onednn)
+    order = [made, ones, reader, writer, last]
+    pinned = framework_pb2.ProgramDesc.FromString(message.SerializeToString())
+    del pinned.blocks[0].ops[:]
+    pinned.blocks[0].ops.extend(order)
+    pin(pinned, 0)
+    waits = [any(s.parameter == ORDER_SLOT for s in op.outputs) for op in pinned.blocks[0].ops]
+    # `ones` and its neighbours share no name; the writer waits for the reader, and the last one for what it reads.
+    assert waits == [True, True, True, bool(onednn), False]
 
 
 def test_a_second_call_finds_nothing_to_do_and_keeps_the_order() -> None:

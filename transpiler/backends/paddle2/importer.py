@@ -18,7 +18,7 @@ from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches, link_caches
 from transpiler.backends.paddle2.conditions import note_conditions
-from transpiler.backends.paddle2.pinning import is_pinned, unpin
+from transpiler.backends.paddle2.pinning import is_onednn, is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
@@ -264,8 +264,8 @@ class _Importer:
             op.facts = replace(op.facts, in_place=())
         if op.facts.separate and not makes_separately(self._graph, op):
             op.facts = replace(op.facts, separate=())
-        role, callstack, scope, converts = _made_as(desc)
-        if converts or self._is_promoted(op):
+        role, callstack, scope = _made_as(desc)
+        if is_onednn(desc) or self._is_promoted(op):
             op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
@@ -488,9 +488,9 @@ def _flag(desc: framework_pb2.OpDesc, name: str) -> bool:
     return next((a.b for a in desc.attrs if a.name == name), False)
 
 
-def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]], str, bool]:
-    """The role of an op, the call stack of who made it, the scope of names in which that was done, and whether it is oneDNN's."""
-    role, callstack, scope, converts = 0, (), '', False
+def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes]], str]:
+    """The role of an op, the call stack of who made it, and the scope of names in which that was done."""
+    role, callstack, scope = 0, (), ''
     for attribute in desc.attrs:
         name = attribute.name
         if name == CALL_STACK:
@@ -499,9 +499,7 @@ def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes
             role = attribute.i
         elif name == 'op_namescope':
             scope = attribute.s if isinstance(attribute.s, str) else ''
-        elif name == 'use_mkldnn':
-            converts |= attribute.b
-    return role, callstack, scope, converts
+    return role, callstack, scope
 
 
 def _scope(given: str, role: int) -> str:

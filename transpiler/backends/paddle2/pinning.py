@@ -33,10 +33,11 @@ _FUSED = frozenset({
 
 
 class _Named(NamedTuple):
-    """What an op reads and writes."""
+    """What an op reads and writes, and whether its kernel is oneDNN's."""
 
     read: Set[str]
     written: Set[str]
+    is_onednn: bool
 
 
 def pin(message: framework_pb2.ProgramDesc, block: int) -> None:
@@ -83,7 +84,7 @@ def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
     """Lets the ops at these positions wait for the ones before, which write the same variable, of that name."""
     ops = block.ops
     written: Dict[int, Set[str]] = {}
-    named = [_Named(names_in(op.inputs), names_in(op.outputs)) for op in ops] if names else []
+    named = list(map(_named, ops)) if names else []
     fused = {first for first, _, _ in _fused_pairs(ops, named)}
     for i, name in names.items():
         if not _ordered_by_names(named[i - 1], named[i]):
@@ -105,7 +106,7 @@ def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
 
 def fused_pairs(ops: Sequence[framework_pb2.OpDesc]) -> List[Tuple[int, int, str]]:
     """Positions of two ops that Paddle may make one of, and the result of the first that the second reads."""
-    return _fused_pairs(ops, [_Named(names_in(op.inputs), names_in(op.outputs)) for op in ops])
+    return _fused_pairs(ops, list(map(_named, ops)))
 
 
 def _fused_pairs(ops: Sequence[framework_pb2.OpDesc],
@@ -192,9 +193,22 @@ def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
             had.extend(slots)
 
 
+def _named(op: framework_pb2.OpDesc) -> _Named:
+    return _Named(names_in(op.inputs), names_in(op.outputs), is_onednn(op))
+
+
+def is_onednn(op: framework_pb2.OpDesc) -> bool:
+    """Whether its kernel wants a layout of its own: what it reads and writes may have another name then, in the same memory."""
+    return any(each.name == 'use_mkldnn' and each.b for each in op.attrs)
+
+
 def _ordered_by_names(first: _Named, then: _Named) -> bool:
-    return bool(first.written & then.read or first.written & then.written or
-                first.read & then.written)
+    """By names that the executor keeps: who writes over what oneDNN's kernel reads waits for whoever made the copy alone."""
+    if first.written & then.read:
+        return True
+    if first.is_onednn or then.is_onednn:
+        return False
+    return bool(first.written & then.written or first.read & then.written)
 
 
 def names_in(slots: Iterable[framework_pb2.OpDesc.Var]) -> Set[str]:

@@ -20,6 +20,7 @@ from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.operators import ELEMENTWISE, by_name, share_kept
+from transpiler.backends.paddle2.pinning import is_onednn
 from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import OpFacts, Replay
@@ -341,7 +342,7 @@ def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
 
 
 def _runs_on_own_cpu_kernel(desc: framework_pb2.OpDesc) -> bool:
-    return has_cpu_kernels_alone() and not any(a.b for a in desc.attrs if a.name == 'use_mkldnn')
+    return has_cpu_kernels_alone() and not is_onednn(desc)
 
 
 def first_positions(slots: Iterable[framework_pb2.OpDesc.Var]) -> Dict[str, int]:
