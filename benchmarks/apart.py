@@ -5,14 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import time
 import traceback
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from benchmarks.spec import Spec
-from transpiler.stillness import Stillness
+from transpiler.stillness import StandsStillError, end_all, wait_for
 
 # What stands still for so long is begun again.
 _STILL_SECONDS = 60
@@ -21,10 +20,6 @@ _PRELOADED = ("benchmarks.measure", "transpiler.api", "transpiler.planning")
 
 class ApartError(RuntimeError):
     """The process raised or crashed; the message ends with what it said."""
-
-
-class _StandsStillError(ApartError):
-    """As a run of Paddle's executor may, see transpiler.stillness."""
 
 
 def apart(function: Callable[..., Any],
@@ -44,9 +39,12 @@ def apart(function: Callable[..., Any],
     context.set_forkserver_preload(list(preloaded))
     try:
         done, answer = _asked(context, function, arguments, seconds)
-    except _StandsStillError as error:
+    except StandsStillError as error:
         print(f"{error}: begun again", file=sys.stderr)
-        done, answer = _asked(context, function, arguments, seconds)
+        try:
+            done, answer = _asked(context, function, arguments, seconds)
+        except StandsStillError as again:
+            raise ApartError(str(again)) from error
     if not done:
         raise ApartError(answer)
     return answer
@@ -61,25 +59,18 @@ def _asked(context: Any, function: Callable[..., Any], arguments: Any,
         process.start()
     sender.close()
     try:
-        _wait(receiver, process.pid, float("inf") if seconds is None else seconds)
+        wait_for(receiver.poll, process.pid, _STILL_SECONDS,
+                 float("inf") if seconds is None else seconds)
         return receiver.recv()
+    except TimeoutError as error:
+        raise ApartError(str(error)) from error
     except EOFError as error:
         process.join()
         raise ApartError(f"ended with status {process.exitcode}") from error
     finally:
-        process.kill()
+        end_all(process.pid)
         process.join()
         receiver.close()
-
-
-def _wait(receiver: Connection, pid: int, seconds: float) -> None:
-    """Until there is an answer, or none will come."""
-    stillness, end = Stillness(pid, _STILL_SECONDS), time.monotonic() + seconds
-    while not receiver.poll(min(1, max(0, end - time.monotonic()))):
-        if time.monotonic() >= end:
-            raise ApartError(f"not done after {seconds} s")
-        if stillness.look():
-            raise _StandsStillError(f"process {pid} has stood still for {_STILL_SECONDS} s")
 
 
 def _answer(sender: Connection, function: Callable[..., Any], arguments: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Optional
 
 import pytest
 
-from transpiler.stillness import Stillness
+from transpiler.stillness import Stillness, end_all
 
 _SECONDS, _LOOK_SECONDS, _LONGEST_SECONDS = 150, 5, 1500
 _NOTES = "stuck_notes"  # of a worker: the folder of the notes of all workers, in what its controller tells it
@@ -54,6 +54,7 @@ class Watch:
         if noted is not None:
             (self._notes / str(os.getpid())).write_text(noted)
         faulthandler.dump_traceback(all_threads=True)
+        end_all(os.getpid())
         os._exit(1)
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from benchmarks import apart
 from tests.wild import children
-from transpiler.stillness import Stillness
+from transpiler.stillness import Stillness, end_all
 
 ROOT = Path(__file__).parents[1]
 _CONFTEST = """
@@ -121,16 +120,31 @@ def test_a_child_that_stands_still_is_begun_once_more(tmp_path: Path,
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_what_a_process_has_started_ends_with_it() -> None:
+    script = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-S", "-c", script],
+                          stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE,
+                          text=True) as process:
+        started = Path(f"/proc/{int(process.stdout.readline())}/stat")
+        assert started.exists()
+        end_all(process.pid)
+    end = time.monotonic() + 10
+    while started.exists() and ") Z " not in started.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def _looks(script: str, seconds: float) -> bool:
     """Whether a process that runs it is said to stand still within that time, being looked at for one second each."""
     command = [sys.executable, "-S", "-c", script]
-    with subprocess.Popen(command, start_new_session=True) as process:
+    with subprocess.Popen(command) as process:
         end, stillness = time.monotonic() + seconds, Stillness(process.pid, 1)
         found = False
         while time.monotonic() < end and not found:
             time.sleep(0.2)
             found = stillness.look()
-        os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+        end_all(process.pid)
     return found
 
 

@@ -8,15 +8,21 @@ too: seen where the block of a loop in a loop began.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from pathlib import Path
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 _PROCESSES = Path('/proc')
-_TICKS = os.sysconf('SC_CLK_TCK') if hasattr(os, 'sysconf') else 100
+_TICKS = os.sysconf('SC_CLK_TCK')
 _IDLE = 0.01  # of a processor: looking takes some, too
 _STATE, _USER, _SYSTEM = 0, 11, 12  # in /proc/PID/stat, behind the name
+
+
+class StandsStillError(RuntimeError):
+    """Who was waited for has stood still for too long; it is there yet."""
 
 
 class Stillness:
@@ -34,6 +40,35 @@ class Stillness:
         if ticks is None or not 0 <= ticks - self._ticks <= allowed:
             self._since, self._ticks = now, -1 if ticks is None else ticks
         return now - self._since >= self._seconds
+
+
+def wait_for(ready: Callable[[float], bool],
+             pid: int,
+             still_seconds: float,
+             seconds: float = float('inf')) -> None:
+    """Waits for a process until `ready`, which is told how many seconds to wait, says so.
+
+    Raises:
+        StandsStillError: the process has stood still for so long.
+        TimeoutError: `ready` has not said so within `seconds`.
+    """
+    stillness, end = Stillness(pid, still_seconds), time.monotonic() + seconds
+    while not ready(min(1, max(0, end - time.monotonic()))):
+        if time.monotonic() >= end:
+            raise TimeoutError(f'not done after {seconds} s')
+        if stillness.look():
+            raise StandsStillError(f'process {pid} has stood still for {still_seconds} s')
+
+
+def end_all(pid: int) -> None:
+    """Kills it and what it has started, which would wait on for good; of this process, what it has started alone."""
+    try:
+        found = _family(pid)
+    except OSError:  # some of it ends meanwhile
+        found = [pid]
+    for each in (one for one in reversed(found) if one != os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
 
 
 def _ticks_asleep(pid: int) -> Optional[int]:

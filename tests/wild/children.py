@@ -8,13 +8,12 @@ import gc
 import json
 import os
 import select
-import signal
 import sys
 import time
 import traceback
 from typing import Any, Callable, Dict, NamedTuple, Tuple
 
-from transpiler.stillness import Stillness
+from transpiler.stillness import StandsStillError, end_all, wait_for
 
 _PIECE = 1 << 16
 _STILL_SECONDS, _STANDS_STILL = 30, 'stands still'
@@ -44,7 +43,7 @@ def _in_one(function: Callable[[], Any], seconds: float) -> Ended:
     os.close(writes)
     text, why_not = _read(reads, child, seconds)
     if why_not:  # killed first: that its pipe is closed it would tell whoever waits for us
-        os.kill(child, signal.SIGKILL)
+        end_all(child)
     os.close(reads)
     status = os.waitpid(child, 0)[1]
     if why_not:
@@ -83,16 +82,14 @@ def _said(error: BaseException) -> str:
 
 def _read(reads: int, child: int, seconds: float) -> Tuple[bytes, str]:
     """All that it writes, or why nothing more is waited for."""
-    until, stillness = time.monotonic() + seconds, Stillness(child, _STILL_SECONDS)
-    pieces = []
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            return b'', f'took more than {seconds:.0f} s'
-        if select.select([reads], [], [], min(1, left))[0]:
-            piece = os.read(reads, _PIECE)
-            if not piece:
-                return b''.join(pieces), ''
-            pieces.append(piece)
-        elif stillness.look():
+    end, pieces = time.monotonic() + seconds, [b'']
+    while len(pieces) == 1 or pieces[-1]:
+        try:
+            wait_for(lambda left: bool(select.select([reads], [], [], left)[0]), child,
+                     _STILL_SECONDS, end - time.monotonic())
+        except StandsStillError:
             return b'', _STANDS_STILL
+        except TimeoutError:
+            return b'', f'took more than {seconds:.0f} s'
+        pieces.append(os.read(reads, _PIECE))
+    return b''.join(pieces), ''

@@ -244,11 +244,12 @@ class Lifetimes:
             return
         released, forgotten = self._emptied_by(RELEASE), self._emptied_by(FORGET)
         for region in held:
-            end, found = len(region.ops) - 1, not (region.id or self.runtime.begins_empty)
+            end = len(region.ops) - 1
+            left_before = not (region.id or self.runtime.begins_empty)
             for lifetime in list(self.by_region[region.id].values()):
                 if released.issuperset(lifetime.storages):
                     continue
-                if found:
+                if left_before:
                     self._hold_older(lifetime, released, lifetime.storages[0]
                                      in released | forgotten)
                     lifetime.first = 0

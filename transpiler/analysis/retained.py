@@ -22,7 +22,7 @@ def retained_peak(graph: Graph, timeline: Timeline) -> int:
     outgrown = _outgrown(graph, timeline)
     needed = zip(timeline.order, bytes_with_workspaces(graph, timeline))
     most = max((live + outgrown[position(graph.ops[op], 0)[0]] for op, live in needed), default=0)
-    return most + _kept_inside(timeline)
+    return most + _left_inside(timeline)
 
 
 def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
@@ -38,7 +38,7 @@ def retained_peak_in_any_order(graph: Graph, timeline: Timeline) -> int:
         rises[at] = max(rises[at], besides + max(0, point.bytes - flat))
     most = max(timeline.peak_bytes + _at_once(timeline, own), flat + _at_once(timeline, rises))
     chains = map(timeline.evaluate, (each.size for each in _in_turn(timeline)))
-    return most + sum(chains) + _kept_inside(timeline)
+    return most + sum(chains) + _left_inside(timeline)
 
 
 def _at_once(timeline: Timeline, needed: List[int]) -> int:
@@ -46,7 +46,7 @@ def _at_once(timeline: Timeline, needed: List[int]) -> int:
     return sum(heapq.nlargest(timeline.lifetimes.runtime.threads, needed))
 
 
-def _kept_inside(timeline: Timeline) -> int:
+def _left_inside(timeline: Timeline) -> int:
     """What loops and branches leave when they are through, each as much as if it were not of those that the peak is in."""
     if not timeline.lifetimes.runtime.keeps_inner:
         return 0

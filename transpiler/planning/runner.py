@@ -67,7 +67,8 @@ class Runner:
             if flat and {IN_PLACE, REUSE}.intersection(sequence):
                 return False
         if SCHEDULE in sequence:
-            # Where nothing is freed or shared, an order alone says when kernels allocate for themselves; it isn't held, nor that of no plan.
+            # Where nothing is freed or shared, an order alone says when kernels allocate for themselves; and it isn't held, nor is
+            # that of no plan.
             can = self.context.runtime.can
             matters = self.context.runtime.collects or any(
                 s in AFTER_ORDER and s.needs <= can for s in sequence)

@@ -14,7 +14,7 @@ from typing import Callable, Tuple
 
 from transpiler import errors
 from transpiler.errors import InvalidProgramError, TranspilerError
-from transpiler.stillness import Stillness
+from transpiler.stillness import StandsStillError, end_all, wait_for
 
 _LONGEST = 200
 # A fork that sleeps for so long and has said nothing waits for a lock that a thread of this process had: it has no such thread.
@@ -59,8 +59,11 @@ def _answer(work: Callable[[], None], program: str) -> Tuple[bytes, int]:
     os.close(writing)
     try:
         answer = _read(reading, child)
+    except StandsStillError:
+        end_all(child)
+        answer = b''
     except BaseException:  # such as an interrupt: nobody else would end the fork, or wait for it
-        os.kill(child, signal.SIGKILL)
+        end_all(child)
         raise
     finally:
         os.close(reading)
@@ -69,17 +72,13 @@ def _answer(work: Callable[[], None], program: str) -> Tuple[bytes, int]:
 
 
 def _read(reading: int, child: int) -> bytes:
-    """All that it writes; nothing, and it is killed, where it stands still before."""
-    pieces, stillness = [], Stillness(child, _STILL_SECONDS)
-    while True:
-        if select.select([reading], [], [], 1)[0]:
-            piece = os.read(reading, _PIECE)
-            if not piece:
-                return b''.join(pieces)
-            pieces.append(piece)
-        elif stillness.look():
-            os.kill(child, signal.SIGKILL)
-            return b''
+    """All that it writes; StandsStillError where it stands still before."""
+    pieces = [b'']
+    while len(pieces) == 1 or pieces[-1]:
+        wait_for(lambda seconds: bool(select.select([reading], [], [], seconds)[0]), child,
+                 _STILL_SECONDS)
+        pieces.append(os.read(reading, _PIECE))
+    return b''.join(pieces)
 
 
 def _work_and_exit(work: Callable[[], None], writing: int, program: str) -> None:
