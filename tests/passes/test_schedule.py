@@ -18,6 +18,7 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.hold import regions_to_hold
 from transpiler.passes.orders.exact_order import improve_windows, optimal_order
 from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
+from transpiler.passes.orders.least import bytes_at_least, is_least
 from transpiler.passes.orders.order_problem import region_problem
 from transpiler.passes.orders.simulator import peak_bytes, profile
 from transpiler.passes.orders.spacing import Kinds, keep_apart
@@ -87,6 +88,37 @@ def test_exact_search_equals_brute_force(seed: int) -> None:
     assert peak_bytes(problem, optimal_order(problem)) == least
     assert optimal_order(problem, below=least) is None
     assert best_order(problem).peak == least
+
+
+@pytest.mark.parametrize('seed', range(60))
+def test_no_order_needs_less_than_what_is_said_to_be_the_least(seed: int) -> None:
+    problem = problem_of(straight_graph(seed, 7, training=seed % 2 == 0))
+    orders = list(topological_orders(problem.before))
+    least = min(peak_bytes(problem, order) for order in orders)
+    for order in orders:
+        peak = peak_bytes(problem, order)
+        assert not is_least(problem, order, peak) or peak == least
+
+
+def test_orders_are_seen_to_be_the_least_where_all_that_is_there_has_to_be() -> None:
+    problems = [problem_of(straight_graph(seed, 7, training=seed % 2 == 0)) for seed in range(60)]
+    found = [best_order(problem) for problem in problems]
+    seen = [is_least(each, choice.order, choice.peak) for each, choice in zip(problems, found)]
+    assert sum(seen) > len(seen) // 2
+
+
+@pytest.mark.parametrize('seed', range(60))
+def test_no_op_of_loops_and_branches_needs_less_than_it_does_in_any_order(seed: int) -> None:
+    graph = generated(seed)
+    timeline = Timeline(graph, COLLECTING, dims_of(graph, 3))
+    peaks: Dict[int, int] = {}
+    for region in reversed(graph.regions):
+        problem = region_problem(graph, region.id, timeline, peaks)
+        peaks[region.id] = peak_bytes(problem, range(len(problem)))
+        for dice in map(random.Random, range(8)):
+            order = random_order(graph, region.id, dice)
+            for op, there in zip(order, profile(problem, order)):
+                assert bytes_at_least(problem, op) <= there
 
 
 def test_exact_search_gives_up_rather_than_run_on() -> None:

@@ -16,6 +16,7 @@ from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.exact_order import improve_windows, optimal_if_small
 from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
+from transpiler.passes.orders.least import is_least
 from transpiler.passes.orders.order_problem import Order, OrderProblem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
 from transpiler.passes.orders.spacing import Kinds, keep_apart
@@ -41,27 +42,19 @@ class Choice:
 
 def best_order(problem: OrderProblem,
                candidates: Mapping[str, Heuristic] = CANDIDATES,
-               judge: Judge = peak_bytes) -> Choice:
-    """The order that needs least; the given one unless another is strictly better."""
+               judge: Judge = peak_bytes,
+               by_cells: bool = True) -> Choice:
+    """The order that needs least; the given one unless another is strictly better. `by_cells`: no `judge` says less than what the
+    cells that exist at one time take."""
     order = list(range(len(problem)))
     best = Choice(order, 'given', judge(problem, order))
-    if best.peak <= _least_bytes(problem):
-        return best
-    judged = {tuple(order)}
+    judged: Set[Tuple[int, ...]] = {tuple(order)}
     for name, heuristic in candidates.items():
+        if by_cells and is_least(problem, best.order, best.peak):
+            return best
         best = _better(problem, best, heuristic(problem), name, judge, judged)
     return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)
-
-
-def _least_bytes(problem: OrderProblem) -> int:
-    """No order needs less than its largest op does: all that this touches, and what it hands on in place only once."""
-    return max(
-        (sum(problem.sizes[cell]
-             for cell in touched) + transient - sum(problem.sizes[result]
-                                                    for _, result in pairs)
-         for touched, transient, pairs in zip(problem.touches, problem.transient, problem.pairs)),
-        default=0)
 
 
 def _better(problem: OrderProblem, best: Choice, order: Order, name: str, judge: Judge,
@@ -90,7 +83,7 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
         given = graph.regions[region].ops
         judge = _judge(context, context.collecting(graph), region, given, peaks)
         peaks[region] = judge(problem, range(len(given)))
-        choice = best_order(problem, judge=judge)
+        choice = best_order(problem, judge=judge, by_cells=judge in (peak_bytes, storage_bytes))
         if choice.peak < peaks[region] * _WORTH_IT:
             order = keep_apart(problem, choice.order, _kinds(graph, given))
             peaks[region] = judge(problem, order)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.memory_profile import turnover
+from transpiler.passes.orders.least import is_least
 from transpiler.passes.orders.order_problem import Order, OrderProblem
 from transpiler.passes.orders.simulator import bytes_at_start, peak_bytes, profile
 
@@ -82,9 +83,11 @@ def improve_windows(problem: OrderProblem, order: Sequence[int]) -> Order:
 def _better_window(problem: OrderProblem, order: Order, start: int) -> Optional[Order]:
     stop = min(len(order), start + WINDOW)
     window = problem.window(order, start, stop)
-    found = optimal_order(window,
-                          below=peak_bytes(window, range(len(window))),
-                          most_states=_MOST_WINDOW_STATES)
+    given = range(len(window))
+    peak = peak_bytes(window, given)
+    if is_least(window, given, peak):
+        return None
+    found = optimal_order(window, below=peak, most_states=_MOST_WINDOW_STATES)
     if found is None:
         return None
     return order[:start] + [order[start + i] for i in found] + order[stop:]
