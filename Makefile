@@ -43,11 +43,15 @@ demo: $(VENV)/.installed
 newcomer:
 	$(PYTHON) -m tests.newcomer
 
+# Where the repository is, for the package's metadata: where this clone is from, if that is an address of the web.
+URL = $(filter http://% https://%,$(patsubst %.git,%,$(shell git remote get-url origin 2>/dev/null)))
+
 # A wheel and an sdist, checked, installed in a fresh environment, in which the ten lines of the README run.
 release: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet build twine
 	rm -rf dist build
-	$(BIN)/python -m build --outdir dist .
+	@test -n "$(URL)" || echo 'The package will name no repository: make release URL=https://...'
+	PROJECT_URL='$(URL)' $(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 	$(PYTHON) -m venv --clear $(VENV)-release
 	$(VENV)-release/bin/python -m pip install --quiet "`ls dist/*.whl`[$(BUILD)]"

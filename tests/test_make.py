@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Callable, Dict, List
@@ -47,6 +49,40 @@ def _project(folder: Path, script: str, **statuses: int) -> List[str]:
 def _environment() -> Dict[str, str]:
     """Not that of the `make` which runs this test: its flags name other environments."""
     return {name: value for name, value in os.environ.items() if not name.startswith('MAKE')}
+
+
+def _said_by(command: List[str], **variables: str) -> str:
+    return subprocess.run(command,
+                          cwd=ROOT,
+                          env={
+                              **_environment(),
+                              **variables
+                          },
+                          stdout=subprocess.PIPE,
+                          check=True,
+                          text=True).stdout
+
+
+@pytest.mark.parametrize('origin, named', (('https://a.example/b.git', 'https://a.example/b'),
+                                           ('git@a.example:b.git', ''), ('/work/b', '')))
+def test_a_release_names_the_repository_that_the_clone_is_from(tmp_path: Path, origin: str,
+                                                               named: str) -> None:
+    subprocess.run(['git', 'init', '--quiet', tmp_path], check=True)
+    subprocess.run(['git', '-C', tmp_path, 'remote', 'add', 'origin', origin], check=True)
+    shown = _said_by(['make', '--dry-run', 'release'], GIT_DIR=str(tmp_path / '.git'))
+    assert f"PROJECT_URL='{named}'" in shown
+
+
+@pytest.mark.parametrize('url, count', (('', 0), ('https://a.example/b', 5)))
+def test_the_package_names_its_repository_and_the_pages_in_it(tmp_path: Path, url: str,
+                                                              count: int) -> None:
+    _said_by([sys.executable, 'setup.py', '--quiet', 'egg_info', '--egg-base',
+              str(tmp_path)],
+             PROJECT_URL=url)
+    metadata, = tmp_path.glob('*.egg-info/PKG-INFO')
+    urls = re.findall(r'^(?:Project-URL: \w+, |Home-page: )(.+)$',
+                      metadata.read_text(encoding='utf-8'), re.MULTILINE)
+    assert len(urls) == count and all(each.startswith(url) for each in urls)
 
 
 @pytest.mark.parametrize('paddle2', (0, 1, 2))
