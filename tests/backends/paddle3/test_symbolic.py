@@ -11,7 +11,7 @@ from paddle import nn, static
 
 from benchmarks.programs.case import Case
 from tests.backends.paddle3.running import MIB, assert_equal, first_peak, optimized, run
-from transpiler import arguments
+from transpiler import arguments, memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.scopes import fresh_scope
 
@@ -134,3 +134,24 @@ def test_for_one_length_the_plan_is_nearly_that_of_the_program_which_says_it(
     for open_dims, fixed in ((report.peak_bytes_before, said.peak_bytes_before),
                              (report.peak_bytes_after, said.peak_bytes_after)):
         assert fixed <= open_dims <= 1.1 * fixed
+
+
+@pytest.mark.parametrize('shapes',
+                         (((24, -1, 32),), ((1, 3, 48, -1),), ((24, -1, 32), (24, -1, 32)),
+                          ((24, -1, 32), (24, -1, 32), (5, -1))))
+def test_where_no_input_has_open_rows_what_the_first_open_dim_is_the_batch(
+        shapes: Sequence[Tuple[int, ...]]) -> None:
+    of_any, of_seven = (
+        _peak_before(each) for each in (shapes, [[7 if d < 0 else d for d in s] for s in shapes]))
+    assert of_any == of_seven
+
+
+def _peak_before(shapes: Sequence[Sequence[int]]) -> int:
+    """What the report says of some sums over inputs of these shapes, for a batch of 7."""
+    main = static.Program()
+    with static.program_guard(main):
+        inputs = [static.data(f'x{i}', shape) for i, shape in enumerate(shapes)]
+        like = [paddle.tanh(x) for x in inputs if len(x.shape) == len(shapes[0])]
+        total = paddle.mean(paddle.exp(paddle.add_n([paddle.exp(x) for x in like])))
+        alone = [paddle.mean(paddle.exp(x)) for x in inputs]
+    return memory_optimize(main, fetch_list=[total, *alone], batch_size=7).peak_bytes_before

@@ -131,21 +131,31 @@ def _dims(value: Any) -> _Dims:
 
 
 def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
-    """What Paddle's symbols stand for: the rows of all inputs are the batch, other dims are called after the first input that
-    has them."""
+    """What Paddle's symbols stand for: the rows of all inputs are the batch, or where none has open rows the first open dim of each;
+    other dims are called after the first input that has them."""
     parts: Dict[str, Set[str]] = {}
     for tied in (t for result in results.values() for dim in result.dims for t in broadcast(dim)):
         joined = set().union(*(parts.get(s, {s}) for s in tied))
         parts.update((s, joined) for s in joined)
     names: Dict[str, str] = {}
-    declared = [r for r in results.values() if r.op.name() in DECLARATIONS]
-    for at, result in sorted(((at, r) for r in declared for at in range(len(r.dims))),
-                             key=lambda pair: pair[0] > 0):
-        dim = result.dims[at]
-        if isinstance(dim, ast.Name) and dim.id not in names:
-            name = f'{declared_name(result.op)}[{at}]' if at else BATCH
-            names.update(dict.fromkeys(parts.get(dim.id, {dim.id}), name))
+    for name, symbol in sorted(_open_dims(results), key=lambda each: each[0] != BATCH):
+        if symbol not in names:
+            names.update(dict.fromkeys(parts.get(symbol, {symbol}), name))
     return names
+
+
+def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
+    """Of all inputs: what an open dim is called, and its symbol."""
+    inputs = [(r.op, [(at, d.id)
+                      for at, d in enumerate(r.dims)
+                      if isinstance(d, ast.Name)])
+              for r in results.values()
+              if r.op.name() in DECLARATIONS]
+    rows = any(at == 0 for _, dims in inputs for at, _ in dims)
+    for op, dims in inputs:
+        for at, symbol in dims:
+            is_batch = at == 0 if rows else at == dims[0][0]
+            yield BATCH if is_batch else f'{declared_name(op)}[{at}]', symbol
 
 
 def _probe(results: Mapping[_Key, _Result], names: Mapping[str, str],
