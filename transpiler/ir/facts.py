@@ -57,12 +57,14 @@ class Work:
 
 class Replay(NamedTuple):
     """How a result that random numbers decide can be made again from what another result records of them: the operand,
-    over `divisor` if there is one, where the mask is not zero, and 0 elsewhere. Positions."""
+    over `divisor` if there is one, where the mask is not zero, and 0 elsewhere. Positions. `in_copy`: the zeros are put into a copy
+    of the operand, or into the operand itself where nobody else reads it, instead of the operand into zeros."""
 
     operand: int
     result: int
     mask: int  # among the results, too
     divisor: Optional[float]
+    in_copy: bool = False
 
 
 @slotted

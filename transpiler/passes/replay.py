@@ -54,26 +54,31 @@ def choice_seconds(graph: Graph, choice: Op, cost: CostModel, dims: Mapping[str,
 def _choosing(replay: Replay) -> OpFacts:
     """Of the op that chooses; its work is that of all that are added with it."""
     kept = 0.5 if replay.divisor is None else replay.divisor
-    slowness = _FORETOLD + _NOT_FORETOLD * min(kept, 1.0 - kept)
-    return OpFacts(means=Meaning.SELECT, work=Work(slowness=slowness))
+    work = Work(slowness=_FORETOLD + _NOT_FORETOLD * min(kept, 1.0 - kept))
+    if replay.in_copy:
+        return OpFacts(in_place=((1, 0),), work=work)
+    return OpFacts(means=Meaning.SELECT, work=work)
 
 
 def add_replay(graph: Graph, cloner: Cloner, op: Op, operand: int, result: int) -> List[int]:
     """Ids of new ops, which the caller has to put in their place, that make `result` what `op` made of `operand`.
 
     The result is written up to three times: zeros; the operand where the mask is not zero; that over the divisor. Each of these kernels
-    goes through its operands element by element, so that it may write over one of them.
+    goes through its operands element by element, so that it may write over one of them. Where zeros go into a copy, there are no others.
     """
     replay = op.facts.replay
     mask = op.results[replay.mask]
     chosen = cloner.value(mask)
     graph.values[chosen].dtype = TRUTH
-    zeros = OpFacts(fills=0.0, shape_only=frozenset({0}))
-    added = [
-        cloner.added(ZEROS_LIKE, (operand,), result, zeros),
-        cloner.added(CONVERT, (mask,), chosen, OpFacts(means=Meaning.CONVERTED)),
-        cloner.added(SELECT, (chosen, operand, result), result, _choosing(replay))
-    ]
+    added = [cloner.added(CONVERT, (mask,), chosen, OpFacts(means=Meaning.CONVERTED))]
+    if replay.in_copy:
+        added.append(cloner.added(SELECT, (chosen, operand), result, _choosing(replay)))
+    else:
+        zeros = OpFacts(fills=0.0, shape_only=frozenset({0}))
+        added = [
+            cloner.added(ZEROS_LIKE, (operand,), result, zeros), *added,
+            cloner.added(SELECT, (chosen, operand, result), result, _choosing(replay))
+        ]
     if replay.divisor is not None:
         divisor = _number(graph, cloner, op.results[replay.result])
         facts = OpFacts(fills=replay.divisor)

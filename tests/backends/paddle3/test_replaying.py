@@ -8,9 +8,13 @@ import paddle
 import pytest
 from paddle import nn, static
 
+from benchmarks.apart import apart
+from benchmarks.programs import transformer
+from benchmarks.programs.case import Case, Options
 from tests import settled
 from tests.backends.layers import BATCH, WIDTH, data
 from tests.backends.layers import static as made_static
+from tests.backends.paddle3.running import MIB, first_peak, optimized
 from tests.builds import needs_cpu_build, needs_masked_dropout
 from transpiler import memory_optimize
 from transpiler.backends.paddle3 import emitter, replaying
@@ -106,3 +110,26 @@ def test_a_number_that_is_not_the_one_is_found_out(monkeypatch: pytest.MonkeyPat
     assert not report.programs[0].report.changed
     assert 'could not be proved equal' in report.programs[0].why_not
     assert gradients == step(False)[2]
+
+
+def encoder() -> Case:
+    """Its widest values are dropouts' operands and results."""
+    return transformer.transformer(Options(static_batch=True, layers=3, batch_size=16))
+
+
+def predicted_and_measured() -> Tuple[int, int, float]:
+    """Dropouts made again, bytes that the report says, and MiB that the first run needs."""
+    case = encoder()
+    report = optimized(case, recompute='max')
+    again = sum(op.name() == 'pd_op.masked_fill' for op in case.main.global_block().ops)
+    said = report.peak_bytes_after
+    return again, said, first_peak(encoder,
+                                   said / MIB * 1.01,
+                                   ordered=True,
+                                   rewrite=lambda each: optimized(each, recompute='max'))
+
+
+def test_zeros_are_put_where_the_operand_was_and_counted_so() -> None:
+    again, said, measured = apart(predicted_and_measured)
+    assert again >= 3
+    assert abs(said / MIB - measured) <= 0.001 * measured

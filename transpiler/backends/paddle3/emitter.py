@@ -20,7 +20,7 @@ from transpiler.backends.paddle3.marks import mark, unmark
 from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said
 from transpiler.errors import VerificationError
-from transpiler.ir import FILL, KEEP, RELEASE, SELECT, SHARE, Graph, Op, Value
+from transpiler.ir import FILL, KEEP, RELEASE, SHARE, Graph, Op, Value
 
 # What Operation.clone takes along: no blocks, operands, and no successors.
 _ALONE = (False, True, False)
@@ -327,11 +327,10 @@ class _Emitter:
 
     def _replayed(self, op: Op) -> List[Any]:
         result = op.results[0]
-        read = [self._here(v) for v in op.operands if op.kind != SELECT or v != result]
+        read = [self._here(v) for v in op.operands]
         like = self._value[self._graph.values[result].copy_of] if op.kind == FILL else None
         values = said(op.kind, read, like, op.facts.fills)
-        if values:
-            self._value[result] = values[-1]
+        self._value[result] = values[-1]
         ops = [self._added(value.get_defining_op()) for value in values]
         self._done.added.update(made.id() for made in ops)
         return ops

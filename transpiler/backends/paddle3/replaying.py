@@ -1,7 +1,7 @@
 """Dropouts made again from their masks, in Paddle 3's words.
 
-Its values are written once, and zeros like the operand would be one more of its size: so what the graph says as a choice between
-the operand and zeros is a number put into a copy of the operand where the mask is zero, and the rest is over the divisor.
+Its values are written once, and zeros like the operand would be one more of its size: so the choice puts a number into a copy of
+the operand where the mask is zero, and the rest is over the divisor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.errors import VerificationError
-from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT, ZEROS_LIKE, Meaning, Replay
+from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT, Meaning, Replay
 
 _NUMBER = 'full'
 _REPLACES = 'masked_fill'  # Paddle 3.0 has no such operator
@@ -28,7 +28,7 @@ _MEANINGS: Mapping[str, Meaning] = MappingProxyType({
 })
 # Operators of which the result looks like the first operand, and the last is a number of its type.
 _KEEP_LOOKS = (_REPLACES, 'divide')
-KINDS = frozenset({ZEROS_LIKE, CONVERT, SELECT, FILL, DIVIDE})
+KINDS = frozenset({CONVERT, SELECT, FILL, DIVIDE})
 
 
 def replay_of(op: Any) -> Optional[Replay]:
@@ -41,8 +41,11 @@ def replay_of(op: Any) -> Optional[Replay]:
     if share is None or not 0.0 <= share < 1.0 or attributes.get('is_test'):
         return None
     scales = attributes.get('mode') == 'upscale_in_train'
-    return Replay(names_in.index('x'), names_out.index('out'), names_out.index('mask'),
-                  share_kept(share) if scales else None)
+    return Replay(names_in.index('x'),
+                  names_out.index('out'),
+                  names_out.index('mask'),
+                  share_kept(share) if scales else None,
+                  in_copy=True)
 
 
 def _number(value: Any) -> Optional[float]:
@@ -60,8 +63,6 @@ def said(kind: str, operands: List[Any], like: Any, fills: Optional[float]) -> L
         like: of the type of what is made.
         fills: of FILL, the number.
     """
-    if kind == ZEROS_LIKE:
-        return []  # who chooses says the zero
     if kind == FILL:
         return [_C_ops.full([1], fills, like.dtype, CPUPlace())]
     if kind == CONVERT:  # truth is where the choice takes zero
