@@ -9,7 +9,8 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn, static
 
-from benchmarks.programs.case import Case
+from benchmarks.programs import build as benchmark
+from benchmarks.programs.case import Case, Options
 from tests.backends.paddle3.running import MIB, assert_equal, first_peak, optimized, run
 from transpiler import arguments, memory_optimize
 from transpiler.backends.paddle3.importer import import_program
@@ -155,3 +156,15 @@ def _peak_before(shapes: Sequence[Sequence[int]]) -> int:
         total = paddle.mean(paddle.exp(paddle.add_n([paddle.exp(x) for x in like])))
         alone = [paddle.mean(paddle.exp(x)) for x in inputs]
     return memory_optimize(main, fetch_list=[total, *alone], batch_size=7).peak_bytes_before
+
+
+@pytest.mark.parametrize('name', ['gru_loop', 'attention_loop'])
+def test_of_a_trained_loop_as_much_is_known_for_any_batch_as_for_one(name: str) -> None:
+    cases = [
+        benchmark(name, Options(trip_count=5, width=16, batch_size=6, static_batch=said))
+        for said in (False, True)
+    ]
+    of_any, of_one = (optimized(case) for case in cases)
+    assert not of_any.unknown_sizes
+    assert of_any.peak_bytes_before == of_one.peak_bytes_before
+    assert of_any.peak_bytes_after <= of_one.peak_bytes_after < of_one.peak_bytes_before

@@ -32,7 +32,16 @@ def broadcast(dim: ast.expr) -> Iterator[Set[str]]:
     """Symbols that differ only where one of them is 1."""
     for node in ast.walk(dim):
         if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'Broadcast':
-            yield {each.id for each in node.args if isinstance(each, ast.Name)}
+            yield alike(node)
+
+
+def alike(dim: ast.expr) -> Set[str]:
+    """The symbol that `dim` is, or those that are broadcast to each other in it; none where it is anything else."""
+    if isinstance(dim, ast.Name):
+        return {dim.id}
+    if isinstance(dim, ast.Call) and getattr(dim.func, 'id', '') == 'Broadcast':
+        return {each.id for each in dim.args if isinstance(each, ast.Name)}
+    return set()
 
 
 def value_of(dim: ast.expr, values: Mapping[str, Any], rounded: Rounding) -> Any:

@@ -99,10 +99,11 @@ def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) ->
     if kind == 'transpose':
         return shapes[0][given_attributes(op)['perm'][at]]
     if kind == 'concat':
-        of_rank = [s[at] for s in shapes if len(s) == len(dims)]
-        if axes is None:
+        of_rank = [s for s in shapes if len(s) == len(dims)]
+        along = _grown(dims, of_rank) if axes is None else _positive(axes, dims)
+        if not along:
             return None
-        return Size.total(of_rank) if at in _positive(axes, dims) else of_rank[0]
+        return Size.total(s[at] for s in of_rank) if at in along else of_rank[0][at]
     if kind.startswith(_NEW_DIMS):
         return None
     if kind.startswith(_ALONG_AXES) and (axes is None or at in _positive(axes, dims)):
@@ -133,6 +134,11 @@ def _axes(op: Any) -> Optional[Sequence[int]]:
     maker = op.operand_source(op.get_input_names().index('axis')).get_defining_op()
     value = given_attributes(maker).get('value') if maker is not None else None
     return [int(value)] if isinstance(value, (int, float)) else None
+
+
+def _grown(dims: Sequence[int], shapes: Sequence[Shape]) -> Sequence[int]:
+    """The axes along which what has these `shapes` was put together, by the dims that are not open."""
+    return [i for i, d in enumerate(dims) if d >= 0 and any(s[i] != d for s in shapes)]
 
 
 def _positive(axes: Sequence[int], dims: Sequence[int]) -> Sequence[int]:

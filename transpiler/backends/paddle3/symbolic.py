@@ -15,7 +15,8 @@ from paddle.base.libpaddle import pir
 
 from transpiler.backends.fitted_shapes import PROBE, fit
 from transpiler.backends.paddle3.attributes import given_attributes
-from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, broadcast, expressions, most, not_rounded, rounded_down, value_of
+from transpiler.backends.paddle3.blocks import POP, Unmodelled, pusher
+from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, value_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
 from transpiler.backends.paddle3.tensors import Shape
 from transpiler.ir import Size
@@ -134,7 +135,7 @@ def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
     """What Paddle's symbols stand for: the rows of all inputs are the batch, or where none has open rows the first open dim of each;
     other dims are called after the first input that has them."""
     parts: Dict[str, Set[str]] = {}
-    for tied in (t for result in results.values() for dim in result.dims for t in broadcast(dim)):
+    for tied in _ties(results):
         joined = set().union(*(parts.get(s, {s}) for s in tied))
         parts.update((s, joined) for s in joined)
     names: Dict[str, str] = {}
@@ -142,6 +143,28 @@ def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
         if symbol not in names:
             names.update(dict.fromkeys(parts.get(symbol, {symbol}), name))
     return names
+
+
+def _ties(results: Mapping[_Key, _Result]) -> Iterator[Set[str]]:
+    """Symbols of one dim: what is broadcast to each other, and what gradients take of what their loops have kept for them, of which
+    the inference may call the dims by other symbols."""
+    for dim in (dim for result in results.values() for dim in result.dims):
+        yield from broadcast(dim)
+    for op in {result.op.id(): result.op for result in results.values()}.values():
+        for pair in _taken(op):
+            known = [results[each.id].dims for each in pair if each.id in results]
+            for taken, kept in zip(*known) if len(known) == 2 else ():
+                if alike(taken) and alike(kept):
+                    yield alike(taken) | alike(kept)
+
+
+def _taken(op: Any) -> Iterator[Tuple[Any, Any]]:
+    """Of an op that takes values off a stack, each with what was put there."""
+    try:
+        kept = pusher(op).operands_source()[1:] if op.name() == POP else ()
+    except Unmodelled:
+        return
+    yield from ((t, k) for t, k in zip(op.results(), kept) if t.initialized() and k.initialized())
 
 
 def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
