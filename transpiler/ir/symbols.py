@@ -24,3 +24,8 @@ def is_step(symbol: str) -> bool:
 def is_trip(symbol: str) -> bool:
     """Whether it counts the trips of a loop: `T` and the number of its block."""
     return symbol[0] == 'T' and symbol[1:].isdigit()
+
+
+def trip(block: int) -> str:
+    """The symbol of the trips of the loop whose body is `block`."""
+    return f'T{block}'

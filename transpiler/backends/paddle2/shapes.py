@@ -12,6 +12,7 @@ symbol of its own until shape inference shows two of them to be one.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +21,8 @@ from typing import Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping,
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.array_fills import FilledArrays, counted_arrays, trip_symbols
+from transpiler.backends.paddle2.growth import grown, unless_other
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
 from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
 from transpiler.backends.paddle2.kernel_shapes import at_most, correct
@@ -31,6 +34,8 @@ from transpiler.ir.symbols import BATCH, STEP, WORDS
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 _SENTENCES = ''
 _SMALL_PROBES = (1, 12)
+# What brings tensors in, and what shares memory: open dims stay what they are said to be.
+_SAY_NOTHING = ('feed', 'read', 'share_buffer')
 
 VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
@@ -86,15 +91,16 @@ class _Probes(NamedTuple):
     small: Sequence[Tuple[int, _Probe]]
 
     def at_most(self, prober: _Prober) -> _Probes:
-        """The same, with what the data decides as large as it can be."""
-        seeds, rows, symbols = self.seeds, self.rows, list(self.doubled)
+        """The same, with what the data decides as large as it can be; trips of loops that fill arrays are open dims here."""
+        seeds, rows, symbols = self.seeds, self.rows, [*self.doubled, *prober.trips.values()]
 
         def probe(dims: Mapping[str, int]) -> _Probe:
             return prober.probe(seeds, rows, dims, at_most=True)
 
+        small = _SMALL_PROBES if symbols else ()
         return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
                        {s: probe(_doubled(symbols, s)) for s in symbols},
-                       [(value, probe(dict.fromkeys(symbols, value))) for value, _ in self.small])
+                       [(value, probe(dict.fromkeys(symbols, value))) for value in small])
 
 
 def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
@@ -194,7 +200,7 @@ def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
 def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
     names: Set[str] = set()
     for op in (op for block in message.blocks for op in block.ops):
-        if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
+        if op.type not in (*_SAY_NOTHING, 'depend'):
             names.update(name for slot in op.outputs for name in slot.arguments)
     return names
 
@@ -205,7 +211,8 @@ def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Se
     seeds = {}
     for variable in _tensor_variables(message.blocks[0]):
         name, shape = variable.name, declared[(0, variable.name)]
-        if variable.persistable or name in written or -1 not in shape:
+        is_made = name in written and not variable.need_check_feed  # a loop may go on with what is fed
+        if variable.persistable or is_made or -1 not in shape:
             continue
         rows = f'{WORDS if variable.type.lod_tensor.lod_level > 0 else BATCH}({name})'
         seeds[name] = [
@@ -289,6 +296,8 @@ class _Prober:
         self._tensors = _Tensors(program, declared)
         self._results: _Results = {}
         self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
+        self.trips = trip_symbols(message)  # by the block of a loop that fills arrays
+        self._counted = counted_arrays(message)
 
     def probe(self,
               seeds: _Seeds,
@@ -302,10 +311,13 @@ class _Prober:
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
             self._tensors.set(key, entered[key])
         counts = {table: dims[s] for table, s in rows.items() if s in dims}
+        filled = FilledArrays(self._counted, {
+            b: dims[s] for b, s in self.trips.items()
+        }) if at_most else None
         inference = _Inference(self._tensors, self.steps, {
             **self._declared,
             **entered
-        }, counts, self._results, at_most)
+        }, counts, self._results, filled)
         inference.run(0)
         self._tensors.put_back()
         return _Probe({
@@ -387,12 +399,13 @@ class _Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
     def __init__(self, tensors: _Tensors, steps: List[List[_Step]], shapes: _Declared,
-                 row_counts: Mapping[str, int], results: _Results, at_most: bool) -> None:
+                 row_counts: Mapping[str, int], results: _Results,
+                 filled: Optional[FilledArrays]) -> None:
         self._tensors = tensors
         self._steps = steps
         self._row_counts = row_counts  # by rank table
         self._results = results
-        self._at_most = at_most
+        self._filled = filled  # if what the data decides is as large as it can be
         self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
@@ -403,8 +416,9 @@ class _Inference:
         block = self._tensors.program.block(index)
         for j, step in enumerate(self._steps[index]):
             for inner in step.inner:
-                self.run(inner)
-            if step.kind == 'share_buffer':  # shares memory; says nothing of shapes
+                with self._filled.trips_of(inner) if self._filled else nullcontext():
+                    self._run_inner(step.kind, inner)
+            if step.kind in _SAY_NOTHING:
                 continue
             result = self._result(step, block)
             if result.failed:
@@ -412,11 +426,52 @@ class _Inference:
             for key, shape in zip(step.outputs, result.shapes):
                 if -1 in shape:
                     shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
-                if -1 in shape and self._at_most:
+                if -1 in shape and self._filled:
                     shape = self._most(step, key, shape, block)
                 self._shapes[key] = shape
                 if shape != self.largest.setdefault(key, shape):
                     self._note_another(key, shape)
+
+    def _run_inner(self, kind: str, index: int) -> None:
+        """Once, and again if that is the body of a loop that gives the next trip other shapes than it was given: what goes on growing has
+        no shape, or that of the last trip if what is at the most is asked for."""
+        carried = self._carried(index) if kind == 'while' else frozenset()
+        given = self._shapes_of(carried)
+        self.run(index)
+        once = self._shapes_of(carried)
+        if once == given:
+            return
+        self.run(index)
+        twice = self._shapes_of(carried)
+        if twice != once and not (self._filled and self._run_last(index, once, twice)):
+            self._set_all({key: unless_other(shape, once[key]) for key, shape in twice.items()})
+            self.run(index)
+
+    def _run_last(self, index: int, once: _Declared, twice: _Declared) -> bool:
+        """The last trip, if all that grows grows by as much in each; whether it does."""
+        trips = max(2, self._filled.trips[index])
+        self._set_all({key: grown(shape, twice[key], trips - 2) for key, shape in once.items()})
+        self.run(index)
+        return all(
+            self._shapes[key] == grown(shape, twice[key], trips - 1) for key, shape in once.items())
+
+    def _carried(self, index: int) -> FrozenSet[VariableKey]:
+        """What is written in block `index`, and in those that it runs, of the blocks around it."""
+        inside, todo = {index}, [index]
+        while todo:
+            found = {inner for step in self._steps[todo.pop()] for inner in step.inner} - inside
+            inside |= found
+            todo += found
+        written = {key for block in inside for step in self._steps[block] for key in step.outputs}
+        return frozenset(key for key in written if key[0] not in inside)
+
+    def _shapes_of(self, keys: Iterable[VariableKey]) -> _Declared:
+        return {key: self._shapes[key] for key in keys}
+
+    def _set_all(self, shapes: _Declared) -> None:
+        for key, shape in shapes.items():
+            self._shapes[key] = shape
+            self._note_another(key, shape)
 
     def _shape(self, index: int, name: str) -> Optional[Tuple[int, ...]]:
         """Of the variable that block `index`, which may be of a gradient, knows by that name."""
@@ -432,7 +487,8 @@ class _Inference:
               block: core.BlockDesc) -> Tuple[int, ...]:
         for each in step.touched:
             self._tensors.set(each, self._shapes[each])
-        return at_most(step.op, step.kind, key[1], shape, block)
+        shape = at_most(step.op, step.kind, key[1], shape, block)
+        return self._filled.stacked(step.op, step.kind, shape) if self._filled else shape
 
     def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
         """What Paddle infers, or has inferred of an op like this one from such shapes."""
@@ -458,6 +514,8 @@ class _Inference:
         if step.kind in CONTENT_KINDS or self._contents.any_known:
             self._contents.follow(step.op, step.kind, block)
         correct(step.op, step.kind, block, self._contents)
+        if self._filled:
+            self._filled.follow(step.op, step.kind, block)
         if self._row_counts:
             self._set_sequence_rows(step.op, step.kind, block)
         return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
@@ -478,10 +536,6 @@ class _Inference:
             result = block.find_var_recursive(op.output('Out')[0].encode())
             if words.lod_level() == 1:
                 result.set_shape([self._row_counts[_SENTENCES], *result.shape()[1:]])
-        elif kind == 'read_from_array' and _has_input(op, 'X_W'):
-            # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
-            like = block.find_var_recursive(op.input('X_W')[0].encode())
-            block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
 
     def _note_another(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
         seen = self.largest[key]
@@ -505,7 +559,3 @@ def _check_lists(step: _Step) -> None:
 
 _SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
 _ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
-
-
-def _has_input(op: core.OpDesc, slot: str) -> bool:
-    return slot in op.input_names() and bool(op.input(slot))
