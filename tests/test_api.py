@@ -309,6 +309,33 @@ def test_figures_follow_the_hinted_batch() -> None:
     assert large.peak_bytes_before > small.peak_bytes_before
 
 
+def _sentences() -> Case:
+    """Sentences of any number of words: the peak grows with the square of it."""
+    with new_programs() as (main, startup):
+        words = data('words', -1, -1, 64)
+        weights = paddle.nn.functional.softmax(paddle.matmul(words, words, transpose_y=True))
+        context = paddle.matmul(paddle.tanh(weights), words)
+        loss = paddle.mean(paddle.nn.Linear(64, 64)(context)[:, 0])
+        train(loss)
+    return Case(main, startup, random_feed(words=floats(4, 96, 64)), [loss.name])
+
+
+def test_the_length_of_sentences_can_be_hinted_by_the_name_that_the_report_gives_it() -> None:
+    case = _sentences()
+    unknown = optimised(_sentences(), batch_size=4)
+    length, = unknown.assumed
+    found = optimised(case, batch_size={'words': 4, length: 96})
+    assert found.changed and not found.assumed and found.dims[length] == 96
+    assert found.peak_bytes_before > unknown.peak_bytes_before
+    assert_same_bytes(run_case(_sentences()), run_case(case))
+
+
+def test_an_open_dim_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownVariableError,
+                       match=r"no input 'words\[2\]'.*open dims 'words\[1\]'"):
+        memory_optimize(_sentences().main, batch_size={'words': 4, 'words[2]': 96})
+
+
 def test_what_was_left_alone_has_a_reason() -> None:
     case = CHAIN()
     skipped = case.main.global_block().ops[0].output_arg_names[0]

@@ -13,7 +13,7 @@ from tests.builds import needs_cpu_build
 from tests.harness import (Peak, ALL_MODES, DEFAULT_MODE, WITHOUT_INPLACE, Build, Case, Mode, check,
                            executor_mode, fingerprint, fresh_scope, least_peak, measure_peak,
                            new_programs)
-from tests.scenarios.common import data, floats, random_feed, square_loss
+from tests.scenarios.common import data, floats, integers, random_feed, square_loss
 from transpiler import MemoryBudgetError, memory_optimize
 
 ORDERED = Mode(order="sequential")
@@ -175,6 +175,33 @@ def test_a_budget_that_nothing_meets_leaves_the_program_as_it_was() -> None:
     with pytest.raises(MemoryBudgetError, match="the lowest peak reached is"):
         _optimiser([], budget="30KB")(case)
     assert fingerprint(case.main) == before
+
+
+def factorization_machine() -> Case:
+    """A sparse embedding that is read twice, by layers and by products of its rows."""
+    with new_programs() as (main, startup):
+        ids = data("ids", -1, 26, dtype="int64")
+        rows = paddle.static.nn.embedding(ids, [500, 16], is_sparse=True)
+        hidden = paddle.reshape(rows, [-1, 26 * 16])
+        for _ in range(3):
+            hidden = paddle.static.nn.fc(hidden, 128, activation="relu")
+        pairs = paddle.square(paddle.sum(rows, 1)) - paddle.sum(paddle.square(rows), 1)
+        loss = paddle.mean(hidden) + paddle.mean(pairs)
+        paddle.optimizer.Adam(0.01, lazy_mode=True).minimize(loss)
+    return Case(main, startup, random_feed(ids=integers(500, 256, 26)), [loss.name])
+
+
+def test_the_least_budget_that_a_refusal_names_is_kept() -> None:
+    with pytest.raises(MemoryBudgetError) as refused:
+        _optimiser([], budget=1)(factorization_machine())
+    budget = refused.value.held_bytes + refused.value.best_bytes
+    peak = measure_peak(f"{__name__}:factorization_machine",
+                        True,
+                        options={
+                            "budget": budget,
+                            "batch_size": 256
+                        })
+    assert max(peak.first, peak.later) <= budget
 
 
 def wide_chain() -> Case:

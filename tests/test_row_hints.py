@@ -22,6 +22,13 @@ def test_one_number_is_the_batch_alone() -> None:
     assert dims['N'] == 8 and assumed == ['L(words)']
 
 
+def test_other_open_dims_go_by_input_and_dim_and_are_no_rows() -> None:
+    dims, assumed = dim_values(('N', 'ids[1]', 'image[2]'), {'ids[1]': 40, 'ids': 8}, None)
+    assert dims['N'] == 8 and dims['ids[1]'] == 40 and assumed == ['image[2]']
+    dims, assumed = dim_values(('N', 'ids[1]'), {'ids[1]': 40}, None)
+    assert dims['ids[1]'] == 40 and assumed == ['N']
+
+
 @pytest.mark.parametrize('given', [{'x': 0}, {'x': 'many'}, {3: 4}, -1, 2.5])
 def test_rows_that_are_none_are_refused(given: Any) -> None:
     with pytest.raises(InvalidArgumentError):

@@ -55,9 +55,10 @@ def memory_optimize(
         fetch_list: variables that will be fetched. One that is not named here may be merged away; fetching it then
             raises MergedVariableError.
         batch_size: what -1 batch dims will mostly be: sentences, where an input is a LoD tensor of words. Or rows by the
-            name of the input, `{'words': 2000, 'label': 64}`. Ranks choices and makes figures concrete; the program stays
-            right for every size. Without it, and for loops without `trip_count`, the plan is one that is good over a range of sizes,
-            which `report.sizes` names; a budget is kept at one row, and up to `report.budget_up_to`.
+            name of the input, `{'words': 2000, 'label': 64}`, and other open dims by input and dim, `'ids[1]': 40`. Ranks choices and
+            makes figures concrete; the program stays right for every size. Without it, and for loops without `trip_count`, the plan
+            is one that is good over a range of sizes, which `report.sizes` names; a budget is kept at one row, and up to
+            `report.budget_up_to`.
         trip_count: the same for loops: one number, or one by block index.
         runtime: 'auto' (from the flags in force), 'collecting' (alias 'executor') or 'retaining' (alias 'predictor').
         recompute: what may be computed again instead of kept: 'auto' for gradients what costs at most

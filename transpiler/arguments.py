@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
                     Union)
 
 from transpiler.errors import InvalidArgumentError
-from transpiler.ir.symbols import is_batch, is_step, is_trip, is_words
+from transpiler.ir.symbols import is_batch, is_length, is_step, is_trip, is_words
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
 RUNTIMES = {
@@ -85,7 +85,7 @@ Rows = Union[None, int, Mapping[str, int]]
 
 
 def row_hints(argument: str, given: Rows) -> Rows:
-    """Rows that are fed, of all inputs or by the name of the input."""
+    """Rows that are fed, of all inputs or by the name of the input; and other open dims by theirs."""
     if not isinstance(given, Mapping):
         return positive(argument, given)
     for name in given:
@@ -267,13 +267,15 @@ def loops_of(symbols: Iterable[str]) -> Set[int]:
 
 
 def _rows_of(symbol: str, symbols: List[str], given: Rows) -> Optional[int]:
-    """The hint for `symbol`: of the input that it is called after or, for what several share, of those without their own."""
+    """The hint for `symbol`: its own, of the input that it is called after or, for what several share, of those without their own."""
     if not isinstance(given, Mapping):
         return given if is_batch(symbol) else None
+    if is_length(symbol):
+        return given.get(symbol)
     for name, rows in given.items():
         if symbol.endswith(f'({name})'):
             return rows
-    shared = [n for n in given if not any(s.endswith(f'({n})') for s in symbols)]
+    shared = [n for n in given if not any(s == n or s.endswith(f'({n})') for s in symbols)]
     return max((given[n] for n in shared), default=None) if is_batch(symbol) else None
 
 

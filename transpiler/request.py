@@ -10,6 +10,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph
+from transpiler.ir.symbols import is_length
 from transpiler.plain import did_you_mean, meant_or_some, quoted
 
 _Sizes = Tuple[Dict[str, int], ...]
@@ -68,11 +69,12 @@ class Request:
         """
         given = graph.symbols() if symbols is None else frozenset(symbols)
         rows, trips = arguments.row_hints('batch_size', self.batch_size), self.trip_count
+        lengths = frozenset(filter(is_length, given))
         if self.workers:
-            rows = _of_these(rows, inputs)
+            rows = _of_these(rows, inputs | lengths)
             trips = _of_these(trips, arguments.loops_of(given))
         if isinstance(rows, Mapping):
-            _check_inputs(inputs, rows)
+            _check_inputs(inputs, lengths, rows)
         dims, assumed = arguments.dim_values(given, rows, trips, otherwise)
         _check_sizes(graph, dims)
         return dims, assumed
@@ -114,11 +116,13 @@ def check_names(declared: Declared, fetched: FrozenSet[str],
                 f'{argument}: the program has no variable {name!r}.{meant_or_some(name, known)}')
 
 
-def _check_inputs(inputs: FrozenSet[str], names: Iterable[str]) -> None:
-    """Raises UnknownVariableError for a name in `batch_size` that is no input."""
-    for name in sorted(set(names) - inputs):
-        raise UnknownVariableError(f'batch_size: the program has no input {name!r}; its inputs are '
-                                   f'{quoted(inputs, _MOST_LISTED)}.{did_you_mean(name, inputs)}')
+def _check_inputs(inputs: FrozenSet[str], lengths: FrozenSet[str], names: Iterable[str]) -> None:
+    """Raises UnknownVariableError for a name in `batch_size` that is neither an input nor one of the `lengths`."""
+    for name in sorted(set(names) - inputs - lengths):
+        dims = f', its other open dims {quoted(lengths, _MOST_LISTED)}' if lengths else ''
+        raise UnknownVariableError(
+            f'batch_size: the program has no input {name!r}; its inputs are '
+            f'{quoted(inputs, _MOST_LISTED)}{dims}.{did_you_mean(name, inputs | lengths)}')
 
 
 def _check_sizes(graph: Graph, dims: Mapping[str, int]) -> None:

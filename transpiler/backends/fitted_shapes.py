@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Mapping, Optional, Sequence, Tuple
 
 from transpiler.ir import Size
+from transpiler.ir.size import Number
 
 # Divisible by all that reshapes usually divide by; far from any dim that a program fixes.
 PROBE = 55440
@@ -30,9 +31,9 @@ def fit(base: Sequence[int], doubled: Mapping[str, Sequence[int]],
     return tuple(dims)
 
 
-def _sum(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
+def _sum(at_base: Number, doubled: Mapping[str, Number]) -> Optional[Size]:
     """constant + sum of slope times symbol, if that is what the probes show."""
-    slopes = {s: Fraction(d - at_base, PROBE) for s, d in doubled.items()}
+    slopes = {s: Fraction(d - at_base) / PROBE for s, d in doubled.items()}
     constant = at_base - sum(slopes.values()) * PROBE
     if constant < 0 or any(slope < 0 for slope in slopes.values()):
         return None
@@ -40,12 +41,12 @@ def _sum(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
 
 
 def _product(at_base: int, doubled: Mapping[str, int]) -> Optional[Size]:
-    """constant * symbol * symbol ..., if that is what the probes show."""
+    """symbol * symbol * ... * (constant + sum of slope times another symbol), if that is what the probes show."""
     factors = sorted(s for s, d in doubled.items() if d == 2 * at_base)
-    if any(d != at_base for s, d in doubled.items() if s not in factors):
-        return None
-    coefficient = Fraction(at_base, PROBE**len(factors))
-    return Size({tuple((s, 1) for s in factors): coefficient})
+    without = PROBE**len(factors)
+    others = {s: Fraction(d, without) for s, d in doubled.items() if s not in factors}
+    rest = _sum(Fraction(at_base, without), others)
+    return None if rest is None else rest * Size({tuple((s, 1) for s in factors): 1})
 
 
 def fit_most(base: Sequence[int], doubled: Mapping[str, Sequence[int]],

@@ -21,6 +21,16 @@ def is_step(symbol: str) -> bool:
     return symbol.startswith(f'{STEP}(')
 
 
+def is_length(symbol: str) -> bool:
+    """Whether it is an open dim of an input that is not its rows: `input[1]`, by the input and the dim."""
+    return symbol.endswith(']')
+
+
 def is_trip(symbol: str) -> bool:
     """Whether it counts the trips of a loop: `T` and the number of its block."""
     return symbol[0] == 'T' and symbol[1:].isdigit()
+
+
+def trip(block: int) -> str:
+    """The symbol of the trips of the loop whose body is `block`."""
+    return f'T{block}'

@@ -55,24 +55,37 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     Raises:
         MemoryBudgetError: there is none.
     """
-    # The main block alone: what finishing adds there keeps to the budget that the choice kept to.
+    # The main block alone: what finishing adds there mostly keeps to the budget that the choice kept to.
     flat = len(best.graph.regions) == 1 and runner.context.runtime.collects
     judge = (lambda plan: plan) if flat else finish
-    finished = next((plan for plan in _cheapest_first([best, *tried])
-                     if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
-    if finished is None or finished.extra_seconds:
-        fitter = Fitter(bases(runner, [best, *tried], sequences, whole=True),
-                        best if finished is None else finished,
-                        runner.context,
-                        exact=True,
-                        reorder=reordered(runner, best.original))
-        finished = fitter.within_peak(budget, judge) or fitter.lowest()
-    done = finish(replace(finished, left_alone=best.left_alone))
+    chosen = next((plan for plan in _cheapest_first([best, *tried])
+                   if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
+    fitter = None
+    if chosen is None or chosen.extra_seconds:
+        fitter = fitter_for_budgets(runner, [best, *tried], chosen or best, sequences)
+        chosen = fitter.within_peak(budget, judge)
+    done = finish(replace(chosen or fitter.lowest(), left_alone=best.left_alone))
+    if chosen is not None and flat and done.sure_bytes > budget:
+        # What no release can give back, as selected rows, is there from the run before: only a finished plan tells how much.
+        fitter = fitter or fitter_for_budgets(runner, [best, *tried], best, sequences)
+        chosen = fitter.within_peak(budget, finish) or fitter.lowest()
+        done = min([done, finish(replace(chosen, left_alone=best.left_alone))],
+                   key=lambda plan: plan.sure_bytes)
     if done.sure_bytes > budget:
         done = min([done, *map(finish, _nearest([best, *tried]))], key=lambda plan: plan.sure_bytes)
     if done.sure_bytes > budget:
         raise over_budget(done, budget)
     return replace(done, left_alone=best.left_alone)
+
+
+def fitter_for_budgets(runner: Runner, plans: Sequence[Plan], finished: Plan,
+                       sequences: Sequences) -> Fitter:
+    """What every budget picks from in the main block, on all that the other passes make of `plans`."""
+    return Fitter(bases(runner, plans, sequences, whole=True),
+                  finished,
+                  runner.context,
+                  exact=True,
+                  reorder=reordered(runner, finished.original))
 
 
 def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:

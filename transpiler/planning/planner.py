@@ -10,7 +10,7 @@ from typing import Callable, Container, Iterator, List, Mapping, Optional
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps, reordered
-from transpiler.planning.budget import levels, over_budget, within_budget
+from transpiler.planning.budget import fitter_for_budgets, levels, over_budget, within_budget
 from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.freeing import computed_again, released
 from transpiler.planning.fitting import Fitter, different
@@ -121,11 +121,7 @@ def _fitter(runner: Runner, sequences: Sequences) -> Fitter:
     for candidate in levels(runner, best, sequences):
         tried.append(candidate)
         best = _lower(best, candidate)
-    return Fitter(bases(runner, [best, *tried], sequences, whole=True),
-                  best,
-                  runner.context,
-                  exact=True,
-                  reorder=reordered(runner, best.original))
+    return fitter_for_budgets(runner, [best, *tried], best, sequences)
 
 
 def tried_plans(runner: Runner,

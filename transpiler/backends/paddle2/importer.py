@@ -28,6 +28,7 @@ from transpiler.backends.paddle2.slices import link_flat_parameters, link_slices
 from transpiler.backends.paddle2.workspaces import Workspaces
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
+from transpiler.ir.symbols import trip
 
 _VarType = framework_pb2.VarType
 # A tensor without elements. Sharing its buffer is how a RELEASE op makes a variable let go of its own; with the buffer it gets the
@@ -318,7 +319,7 @@ class _Importer:
         if kind.is_gradient:
             region.forward = self._regions.get(forward_block, -1)
         if kind is RegionKind.LOOP:
-            region.trips = Size.dim(f'T{block}')
+            region.trips = Size.dim(trip(block))
             region.keeps_scopes = not _flag(desc, 'is_test')
         elif kind is RegionKind.BRANCH:
             region.frees_at_once = desc.type == RUNS_BLOCK  # by Paddle's old executor

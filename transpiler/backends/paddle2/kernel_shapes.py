@@ -31,6 +31,8 @@ _DIMS: Mapping[str, Mapping[str, Tuple[str, ...]]] = MappingProxyType({
 # Results that are like an operand.
 _LIKE: Mapping[str, Mapping[str, str]] = MappingProxyType({
     'expand_as_v2': {'Out': 'Y'},
+    # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
+    'read_from_array': {'Out': 'X_W'},
     'warpctc': {'WarpCTCGrad': 'Logits'},
     'warprnnt': {'warprnntgrad': 'input'},
 })  # yapf: disable

@@ -11,30 +11,24 @@ symbol of its own until shape inference shows two of them to be one.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import partial
-from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
 from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
-from transpiler.backends.paddle2.kernel_shapes import at_most, correct
-from transpiler.backends.paddle2.kin import closed
+from transpiler.backends.paddle2.array_fills import FilledArrays, counted_arrays, trip_symbols
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
+from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
+                                                         Declared, Inference, Results, Step,
+                                                         Tensors, VariableKey)
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 
-# Rows of what pools the words of each sentence: by this in the place of a rank table's name.
-_SENTENCES = ''
 _SMALL_PROBES = (1, 12)
 
-VariableKey = Tuple[int, str]  # (block index, name)
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
-_Declared = Dict[VariableKey, Tuple[int, ...]]
 _Fit = Callable[[Sequence[int], Mapping[str, Sequence[int]], Sequence[Tuple[int, Sequence[int]]]],
                 Optional[Tuple[Size, ...]]]
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
@@ -86,15 +80,16 @@ class _Probes(NamedTuple):
     small: Sequence[Tuple[int, _Probe]]
 
     def at_most(self, prober: _Prober) -> _Probes:
-        """The same, with what the data decides as large as it can be."""
-        seeds, rows, symbols = self.seeds, self.rows, list(self.doubled)
+        """The same, with what the data decides as large as it can be; trips of loops are open dims here."""
+        seeds, rows, symbols = self.seeds, self.rows, [*self.doubled, *prober.trips.values()]
 
         def probe(dims: Mapping[str, int]) -> _Probe:
             return prober.probe(seeds, rows, dims, at_most=True)
 
+        small = _SMALL_PROBES if symbols else ()
         return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
                        {s: probe(_doubled(symbols, s)) for s in symbols},
-                       [(value, probe(dict.fromkeys(symbols, value))) for value, _ in self.small])
+                       [(value, probe(dict.fromkeys(symbols, value))) for value in small])
 
 
 def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
@@ -125,7 +120,7 @@ def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
     return _Probes(seeds, rows, base, {merged[s]: p for s, p in doubled.items()}, small)
 
 
-def _fit_all(declared: _Declared, probes: _Probes, fitting: _Fit) -> Shapes:
+def _fit_all(declared: Declared, probes: _Probes, fitting: _Fit) -> Shapes:
     fitted: Dict[Tuple, Optional[Tuple[Size, ...]]] = {}  # most variables are like some other
     found: Shapes = {}
     base, doubled = probes.base.shapes, {s: p.shapes for s, p in probes.doubled.items()}
@@ -179,7 +174,7 @@ def _tensor_variables(block: framework_pb2.BlockDesc) -> List[framework_pb2.VarD
     return [v for v in block.vars if v.type.type in TENSORS]
 
 
-def _declared(message: framework_pb2.ProgramDesc) -> _Declared:
+def _declared(message: framework_pb2.ProgramDesc) -> Declared:
     return {
         (block.idx, v.name): _dims(v.type) for block in message.blocks
         for v in _tensor_variables(block)
@@ -194,18 +189,19 @@ def _dims(kind: framework_pb2.VarType) -> Tuple[int, ...]:
 def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
     names: Set[str] = set()
     for op in (op for block in message.blocks for op in block.ops):
-        if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
+        if op.type not in (*SAY_NOTHING, 'depend'):
             names.update(name for slot in op.outputs for name in slot.arguments)
     return names
 
 
-def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Seeds:
+def _open_inputs(message: framework_pb2.ProgramDesc, declared: Declared) -> _Seeds:
     """For each variable that enters from outside with an open dim, a symbol (or None) per dim."""
     written = _written_names(message)
     seeds = {}
     for variable in _tensor_variables(message.blocks[0]):
         name, shape = variable.name, declared[(0, variable.name)]
-        if variable.persistable or name in written or -1 not in shape:
+        is_made = name in written and not variable.need_check_feed  # a loop may go on with what is fed
+        if variable.persistable or is_made or -1 not in shape:
             continue
         rows = f'{WORDS if variable.type.lod_tensor.lod_level > 0 else BATCH}({name})'
         seeds[name] = [
@@ -214,15 +210,15 @@ def _open_inputs(message: framework_pb2.ProgramDesc, declared: _Declared) -> _Se
     return seeds
 
 
-def _row_symbols(steps: List[List[_Step]]) -> Dict[str, str]:
+def _row_symbols(steps: List[List[Step]]) -> Dict[str, str]:
     """By rank table: the symbol of the rows that its sequences have at one time step; and that of the sentences, if any
     are pooled."""
-    of_tables = [step for block in steps for step in block if step.kind in _SEQUENCE_KINDS]
+    of_tables = [step for block in steps for step in block if step.kind in SEQUENCE_KINDS]
     tables = (n for step in of_tables if step.kind == 'lod_rank_table'
               for n in step.op.output('Out'))
     found = {table: f'{STEP}({table})' for table in tables}
     if any(step.kind == 'sequence_pool' for step in of_tables):
-        found[_SENTENCES] = f'{BATCH}(sentences)'
+        found[SENTENCES] = f'{BATCH}(sentences)'
     return found
 
 
@@ -257,38 +253,18 @@ def _tied_together(symbols: Sequence[str], ties: Iterable[Sequence[str]]) -> Lis
     return list({id(each): each for each in part.values()}.values())
 
 
-class _Step(NamedTuple):
-    """An op, and what is asked of it in every probe."""
-
-    op: core.OpDesc
-    kind: str
-    inner: Tuple[int, ...]  # blocks that it runs
-    touched: List[VariableKey]  # tensors that it names
-    outputs: List[VariableKey]
-    likeness: int
-
-
-class _Result(NamedTuple):
-    """Shapes of an op's outputs; those that they had, if it rejected its operands."""
-
-    shapes: List[Tuple[int, ...]]
-    failed: bool
-
-
-# By likeness, and the shapes of all that an op touches.
-_Results = Dict[Tuple[Hashable, ...], _Result]
-
-
 class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
     def __init__(self, program: core.ProgramDesc, message: framework_pb2.ProgramDesc,
-                 declared: _Declared) -> None:
+                 declared: Declared) -> None:
         self._declared = declared
         self._message = message
-        self._tensors = _Tensors(program, declared)
-        self._results: _Results = {}
+        self._tensors = Tensors(program, declared)
+        self._results: Results = {}
         self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
+        self.trips = trip_symbols(message)  # by the block of a loop
+        self._counted = counted_arrays(message)
 
     def probe(self,
               seeds: _Seeds,
@@ -302,10 +278,13 @@ class _Prober:
             entered[key] = tuple(dims[s] if s else d for s, d in zip(symbols, self._declared[key]))
             self._tensors.set(key, entered[key])
         counts = {table: dims[s] for table, s in rows.items() if s in dims}
-        inference = _Inference(self._tensors, self.steps, {
+        filled = FilledArrays(self._counted, {
+            b: dims[s] for b, s in self.trips.items()
+        }) if at_most else None
+        inference = Inference(self._tensors, self.steps, {
             **self._declared,
             **entered
-        }, counts, self._results, at_most)
+        }, counts, self._results, filled)
         inference.run(0)
         self._tensors.put_back()
         return _Probe({
@@ -314,14 +293,14 @@ class _Prober:
             **inference.largest
         }, frozenset(inference.failed))
 
-    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[_Step]:
+    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
         numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
         steps = []
         for j, (desc, number) in enumerate(zip(message.ops, numbers)):
             outputs = self._tensors_in(desc.outputs, message.idx)
             steps.append(
-                _Step(block.op(j), desc.type, self._blocks_of(block.op(j)),
-                      self._tensors_in(desc.inputs, message.idx) + outputs, outputs, number))
+                Step(block.op(j), desc.type, self._blocks_of(block.op(j)),
+                     self._tensors_in(desc.inputs, message.idx) + outputs, outputs, number))
         return steps
 
     def _blocks_of(self, op: core.OpDesc) -> Tuple[int, ...]:
@@ -345,167 +324,3 @@ class _Prober:
             if block >= 0:
                 found.append((block, name))
         return found
-
-
-class _Tensors:
-    """The tensors' shapes inside Paddle, which are only set where it will look at them."""
-
-    def __init__(self, program: core.ProgramDesc, declared: _Declared) -> None:
-        self.program = program
-        self._declared = declared
-        self._changed: Dict[VariableKey, Tuple[int, ...]] = {}
-        self._variables: Dict[VariableKey, core.VarDesc] = {}
-
-    def set(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
-        if self._changed.get(key, self._declared[key]) != shape:
-            self._changed[key] = shape
-            self._variable(key).set_shape(shape)
-
-    def reset(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
-        """Sets what an op may have changed before it failed."""
-        self._changed[key] = shape
-        self._variable(key).set_shape(shape)
-
-    def inferred(self, key: VariableKey) -> Tuple[int, ...]:
-        """The shape that an op just has given it."""
-        shape = self._changed[key] = tuple(self._variable(key).shape())
-        return shape
-
-    def put_back(self) -> None:
-        for key in list(self._changed):
-            self.set(key, self._declared[key])
-        self._changed.clear()
-
-    def _variable(self, key: VariableKey) -> core.VarDesc:
-        if key not in self._variables:
-            block, name = key
-            self._variables[key] = self.program.block(block).find_var(name.encode())
-        return self._variables[key]
-
-
-class _Inference:
-    """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
-
-    def __init__(self, tensors: _Tensors, steps: List[List[_Step]], shapes: _Declared,
-                 row_counts: Mapping[str, int], results: _Results, at_most: bool) -> None:
-        self._tensors = tensors
-        self._steps = steps
-        self._row_counts = row_counts  # by rank table
-        self._results = results
-        self._at_most = at_most
-        self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
-        self.failed: Set[Tuple[int, int]] = set()
-        self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
-        self._shapes = shapes  # those of all tensors at this moment
-        self._contents = KnownContents()
-
-    def run(self, index: int) -> None:
-        block = self._tensors.program.block(index)
-        for j, step in enumerate(self._steps[index]):
-            for inner in step.inner:
-                self.run(inner)
-            if step.kind == 'share_buffer':  # shares memory; says nothing of shapes
-                continue
-            result = self._result(step, block)
-            if result.failed:
-                self.failed.add((index, j))
-            for key, shape in zip(step.outputs, result.shapes):
-                if -1 in shape:
-                    shape = closed(step.op, step.kind, key[1], shape, partial(self._shape, index))
-                if -1 in shape and self._at_most:
-                    shape = self._most(step, key, shape, block)
-                self._shapes[key] = shape
-                if shape != self.largest.setdefault(key, shape):
-                    self._note_another(key, shape)
-
-    def _shape(self, index: int, name: str) -> Optional[Tuple[int, ...]]:
-        """Of the variable that block `index`, which may be of a gradient, knows by that name."""
-        while index >= 0:
-            block = self._tensors.program.block(index)
-            for at in (index, block.get_forward_block_idx()):
-                if (at, name) in self._shapes:
-                    return self._shapes[at, name]
-            index = block.parent
-        return None
-
-    def _most(self, step: _Step, key: VariableKey, shape: Tuple[int, ...],
-              block: core.BlockDesc) -> Tuple[int, ...]:
-        for each in step.touched:
-            self._tensors.set(each, self._shapes[each])
-        return at_most(step.op, step.kind, key[1], shape, block)
-
-    def _result(self, step: _Step, block: core.BlockDesc) -> _Result:
-        """What Paddle infers, or has inferred of an op like this one from such shapes."""
-        if (step.likeness == UNLIKE or self._row_counts or
-                self._contents.knows_any([name for _, name in step.touched])):
-            return self._infer(step, block)
-        found = (step.likeness, *[self._shapes[key] for key in step.touched])
-        if found not in self._results:
-            self._results[found] = self._infer(step, block)
-        return self._results[found]
-
-    def _infer(self, step: _Step, block: core.BlockDesc) -> _Result:
-        for key in step.touched:
-            self._tensors.set(key, self._shapes[key])
-        failed = False
-        try:
-            _check_lists(step)
-            step.op.infer_shape(block)
-        except Exception:  # the op rejects the probe: what was declared is all that is known
-            failed = True
-            for key in step.outputs:
-                self._tensors.reset(key, self._shapes[key])
-        if step.kind in CONTENT_KINDS or self._contents.any_known:
-            self._contents.follow(step.op, step.kind, block)
-        correct(step.op, step.kind, block, self._contents)
-        if self._row_counts:
-            self._set_sequence_rows(step.op, step.kind, block)
-        return _Result([self._tensors.inferred(key) for key in step.outputs], failed)
-
-    def _set_sequence_rows(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
-        """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""
-        if kind == 'lod_rank_table':
-            shape = block.find_var_recursive(op.input('X')[0].encode()).shape()
-            self._words[op.output('Out')[0]] = shape[0]
-        elif kind in _ROWS_OF_TABLES:
-            table = op.input('RankTable')[0]
-            rows = self._words if kind == 'array_to_lod_tensor' else self._row_counts
-            result = block.find_var_recursive(op.output('Out')[0].encode())
-            if table in rows:
-                result.set_shape([rows[table], *result.shape()[1:]])
-        elif kind == 'sequence_pool' and _SENTENCES in self._row_counts:
-            words = block.find_var_recursive(op.input('X')[0].encode())
-            result = block.find_var_recursive(op.output('Out')[0].encode())
-            if words.lod_level() == 1:
-                result.set_shape([self._row_counts[_SENTENCES], *result.shape()[1:]])
-        elif kind == 'read_from_array' and _has_input(op, 'X_W'):
-            # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
-            like = block.find_var_recursive(op.input('X_W')[0].encode())
-            block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
-
-    def _note_another(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
-        seen = self.largest[key]
-        if -1 in shape or (-1 not in seen and math.prod(shape) > math.prod(seen)):
-            self.largest[key] = shape
-
-
-# By kind: the attribute of which shape inference reads an entry for each result of a slot, whether it is there or not: where it is
-# not, Paddle crashes. (This kind is in paddlepaddle-gpu alone.)
-_LISTED = MappingProxyType({'fusion_group': ('outs_dtype', 'Outs')})
-
-
-def _check_lists(step: _Step) -> None:
-    """Raises ValueError where Paddle would crash."""
-    if step.kind in _LISTED:
-        attribute, slot = _LISTED[step.kind]
-        if not step.op.has_attr(attribute) or len(step.op.attr(attribute)) < len(
-                step.op.output(slot)):
-            raise ValueError(f'{attribute} has no entry for each of {slot}')
-
-
-_SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
-_ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
-
-
-def _has_input(op: core.OpDesc, slot: str) -> bool:
-    return slot in op.input_names() and bool(op.input(slot))

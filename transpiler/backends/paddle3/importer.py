@@ -37,6 +37,7 @@ from transpiler.errors import InvalidProgramError
 from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
                            ValueKind)
 from transpiler.ir.boundary import BOUNDARY, divide
+from transpiler.ir.symbols import trip
 
 COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
 # They name what a saved program gives out, or what a startup program leaves behind.
@@ -271,7 +272,7 @@ class _Importer:
         region = self._region(op, made, body)
         region.links = True
         if region.kind is RegionKind.LOOP:
-            region.trips = Size.dim(f'T{region.id}')
+            region.trips = Size.dim(trip(region.id))
         else:
             region.trips = self._graph.regions[region.forward].trips
         for at, (arg, outer) in enumerate(zip(body.args(), made.results)):

@@ -1,0 +1,22 @@
+"""Shapes of what a loop makes larger with each trip."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+Shape = Tuple[int, ...]
+
+
+def grown(once: Shape, twice: Shape, more: int) -> Shape:
+    """What `once` becomes with as many `more` trips, if `twice` is what one more makes of it and each adds as much. Open where that
+    cannot be, or a dim gets smaller."""
+    if len(once) != len(twice):
+        return twice
+    return tuple(a + more * (b - a) if 0 <= a <= b else -1 for a, b in zip(once, twice))
+
+
+def unless_other(shape: Shape, before: Shape) -> Shape:
+    """`shape`, open where it differs from that of the trip `before`."""
+    if len(shape) != len(before):
+        return (-1,) * len(shape)
+    return tuple(a if a == b else -1 for a, b in zip(shape, before))
