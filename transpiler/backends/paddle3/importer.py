@@ -44,7 +44,7 @@ _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fet
 # Gives what it reads another name in the same memory: `detach()`.
 _SECOND_NAME = 'pd_op.share_data_'
 _GRADIENT = '_grad'
-_BLOCKS = 'it has {}: what such ops do is not known'
+_BLOCKS = '{}: what such ops do is not known'
 _CLOSED = 'it has {}'
 _LOST_STACK = (
     'a loop that is trained, whose stack Paddle 3.3 does not find again in the backward part of a layer: '
@@ -403,12 +403,16 @@ class _Importer:
     def _ids(self, value: Any) -> Tuple[int, ...]:
         if not value.initialized():
             return (-1,)
-        return self._members.get(value.id) or (self._value[value.id],)
+        if value.id in self._members:
+            return self._members[value.id]
+        return (self._value[value.id],)
 
     def _is_unpacked(self, op: Any) -> bool:
         return op.operand_source(0).id in self._members
 
     def _import(self, op: Any) -> None:
+        if op.num_regions() and not self._opaque:
+            raise Unmodelled(_BLOCKS.format(op.name()))
         made = self._graph.new_op(bare_kind(op), self._home.id)
         operands = tuple(self._ids(v) for v in op.operands_source())
         inner = tuple(self._ids(v)[0] for v in _used_inside(op)) if op.num_regions() else ()
@@ -439,8 +443,6 @@ class _Importer:
         if op.name() in _KEEPS:
             for i in made.operands:
                 self._graph.values[i].fetched = True
-        if op.num_regions() and not self._opaque:
-            self._done.closed = self._done.closed or _BLOCKS.format(op.name())
         self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
 
     def _note_taken(self, op: Any, made: Op) -> None:
