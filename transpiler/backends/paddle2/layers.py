@@ -82,8 +82,8 @@ class _Hook(PartialProgramLayerHook):
         overlooks the first op of the backward part: which that is may not depend on a plan."""
         forward = program.block(0).ops[:forward_end]
         made_of_forward = SimpleNamespace(block=lambda _: SimpleNamespace(ops=forward))
-        PartialProgramLayer.prepare_gradient_aggregation(self._partial, start + 1,
-                                                         made_of_forward, program)
+        PartialProgramLayer.prepare_gradient_aggregation(self._partial, start + 1, made_of_forward,
+                                                         program)
 
     def _aggregated(self, start: int, main_program: Any, program: Any) -> None:
         """In the place of Paddle's own: it is done."""
