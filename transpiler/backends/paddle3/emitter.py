@@ -7,6 +7,7 @@ keeps values for its gradient, what the gradient takes for nobody is replaced by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import paddle
@@ -66,6 +67,7 @@ class _Emitter:
         self._program, self._blocks = imported.program, imported.blocks
         self._declarations, self._links = imported.declarations, imported.links
         self._value, self._popped = dict(imported.values), imported.popped
+        self._copied = imported.copied
         self._block: Any = None  # the one that is being written, and the region that it is
         self._region = 0
         self._before = {region: list(block.ops) for region, block in imported.blocks.items()}
@@ -79,6 +81,7 @@ class _Emitter:
     def run(self) -> Emitted:
         orders: Dict[int, List[Any]] = {}
         with static.program_guard(self._program):
+            self._declare_parameters_outside()
             for region in sorted(
                     self._blocks):  # outer ones first, and blocks before their gradients
                 orders[region] = self._written(region)
@@ -88,6 +91,21 @@ class _Emitter:
             self._move(region, order)
         mark(self._program)
         return self._done
+
+    def _declare_parameters_outside(self) -> None:
+        """Those of loops and branches: so their gradients can read them, and need no copies."""
+        first = self._program.global_block().ops[0]
+        for region, ops in self._before.items():
+            declared = {op.id() for op in self._declarations} if region else set()
+            for op, behind in zip(ops, ops[1:]):
+                if op.id() in declared:
+                    self._undo.append(partial(op.move_before, behind))
+                    op.move_before(first)
+        for popped, parameter in self._copied:
+            for reader in popped.all_used_ops():
+                for slot, source in enumerate(reader.operands_source()):
+                    if source.is_same(popped):
+                        self._set(reader, slot, self._value[parameter])
 
     def undo(self) -> None:
         """The program as it was, in all but the numbers of ops that are made later."""
