@@ -347,11 +347,13 @@ class _Emitter:
         result = op.results[0]
         read = [self._here(v) for v in op.operands if op.kind != SELECT or v != result]
         like = self._value[self._graph.values[result].copy_of] if op.kind == FILL else None
-        values = said(op.kind, read, like, op.facts.fills)
+        values, was = said(op.kind, read, like, op.facts.fills), self._value.get(result)
         if values:
             self._value[result] = values[-1]
         ops = [self._added(value.get_defining_op()) for value in values]
         self._done.added.update(made.id() for made in ops)
+        if values and was is not None and not self._is_cut:  # a second variable would go on to hold what is released
+            ops.append(self._added(united(was, values[-1])))
         return ops
 
     def _bind(self, op: Op, handle: Any, clone: Any) -> List[Any]:

@@ -223,7 +223,7 @@ class _Importer:
     def _push(self, op: Any) -> None:
         slots = tuple(self._ids(v) for v in op.operands_source()[1:])
         pushed = [self._graph.values[i] for slot in slots for i in slot if i >= 0]
-        if any(v.region != self._home.id and not v.parameter for v in pushed):
+        if any(v.region != self._home.id and (self._done.cut or not v.parameter) for v in pushed):
             raise Unmodelled('a block that keeps for its gradient what comes from outside of it')
         self._pushed[op.id()] = (self._home.id, slots)
 
