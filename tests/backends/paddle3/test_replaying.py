@@ -12,14 +12,14 @@ from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
 from tests.backends.layers import BATCH, WIDTH, data
 from tests.backends.layers import static as made_static
-from tests.backends.paddle3.running import MIB, assert_equal, in_order, optimized, run
+from tests.backends.paddle3.running import (MIB, assert_equal, in_order, optimized, run,
+                                            uncollected)
 from tests.builds import needs_cpu_build, needs_masked_dropout
 from transpiler import memory_optimize
 from transpiler.backends.paddle3 import emitter, replaying
 from transpiler.ir import CONVERT, DIVIDE, FILL, SELECT
 
 pytestmark = [needs_cpu_build, needs_masked_dropout]
-COLLECTS = 'FLAGS_eager_delete_tensor_gb'
 ODD = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, -1e-42, 3e38])
 
 
@@ -107,18 +107,13 @@ def dropouts() -> Case:
 
 
 def test_what_is_made_again_is_in_one_variable_that_can_be_released() -> None:
-    """The collector frees nothing while it runs; the plan counts on that."""
     with in_order():
         plain = run(dropouts())
     case = dropouts()
     report = optimized(case, recompute='max')
     assert 'pd_op.masked_fill' in [op.name() for op in case.main.global_block().ops]
-    was = paddle.get_flags([COLLECTS])
-    paddle.set_flags({COLLECTS: -1.0})
-    try:
+    with uncollected():
         seen = run(case)
-    finally:
-        paddle.set_flags(was)
     assert_equal(plain, seen)
     assert max(seen.peaks) * MIB <= report.sure_bytes
 

@@ -15,6 +15,7 @@ from paddle import _C_ops, pir, static
 from paddle.base.core import CPUPlace
 from paddle.base.libpaddle import pir as bindings
 
+from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.blocks import YIELD, Link
 from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
 from transpiler.backends.paddle3.marks import mark, unmark
@@ -75,6 +76,8 @@ class _Emitter:
         self._undo: List[Callable[[], Any]] = []
         self._placed: Set[int] = set()  # ids of ops that make lists
         self._variable: Dict[int, int] = {}  # of values that share one, the value that had it first
+        # What else the program calls a value that ops have written over: the executor has a variable for each.
+        self._others: Dict[int, List[Any]] = {}
         self._instead: Any = None  # the number that takes the place of what is released
         self._done = Emitted()
 
@@ -172,7 +175,8 @@ class _Emitter:
         return [
             self._added(made)
             for v in sorted(values)
-            for made in released(self._here(v), self._instead, _dims(self._graph.values[v]))
+            for named in (self._here(v), *self._others.get(v, ()))
+            for made in released(named, self._instead, _dims(self._graph.values[v]))
         ]
 
     def _enter(self, region: int) -> None:
@@ -247,6 +251,10 @@ class _Emitter:
         if op.operands[at:] != self._old.ops[op.id].operands[at:]:
             raise VerificationError(
                 f'what {op.kind} reads inside of its blocks cannot be another value')
+        for slot in in_place_results(handle.op):
+            if handle.op.result(slot).initialized():
+                for value in handle.results[slot]:
+                    self._others.setdefault(value, []).append(handle.op.result(slot))
         return [*made, handle.op, *handle.unpacked]
 
     def _list(self, reader: Any, slot: int, source: Any, was: Tuple[int, ...],
@@ -366,6 +374,8 @@ class _Emitter:
             if not source.initialized():
                 continue
             if not source.is_combine():
+                if new[0] in self._value:
+                    self._others.setdefault(new[0], []).append(self._value[new[0]])
                 self._value[new[0]] = result
                 continue
             members = dict(zip(was, new))
