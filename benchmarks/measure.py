@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import paddle
@@ -66,15 +66,24 @@ def digest(value: np.ndarray) -> str:
 
 def state_names(program: Any) -> List[str]:
     """Of parameters, optimizer state and statistics, in the order of their names; on Paddle 3, which counts on in names from
-    program to program, of their declarations."""
+    program to program, of their declarations, in loops and branches, too."""
     if hasattr(program, "desc"):
         return sorted({
             each.name
             for each in program.list_vars()
             if each.persistable and each.desc.type() == core.VarDesc.VarType.LOD_TENSOR
         })
-    declared = [op for op in program.global_block().ops if op.name() in STATES]
-    return [op.attrs()[STATES[op.name()]] for op in declared if op.result(0).persistable]
+    declared = [op for op in _ops_of(program.global_block()) if op.name() in STATES]
+    names = (op.attrs()[STATES[op.name()]] for op in declared if op.result(0).persistable)
+    return list(dict.fromkeys(names))
+
+
+def _ops_of(block: Any) -> Iterator[Any]:
+    """Of Paddle 3, with those of the blocks in it, in the order of the program."""
+    for op in block.ops:
+        yield op
+        for inner in op.blocks():
+            yield from _ops_of(inner)
 
 
 def state_digest(program: Any, scope: Any) -> str:

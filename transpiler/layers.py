@@ -91,6 +91,10 @@ class LayerReport:
         while self._undo:
             self._undo.pop()()
 
+    def __getstate__(self) -> Dict[str, Any]:
+        """Copies and pickles say what this one says; the layer is this one's to release."""
+        return {**vars(self), '_undo': []}
+
     def __str__(self) -> str:
         console = plain_console(file=io.StringIO(), width=text_width())
         console.print(_programs_table(self.programs) if self.programs else _NONE_YET)

@@ -92,6 +92,16 @@ class Several(Net):
         return paddle.mean(x * x), [x, {'sum': paddle.sum(x, axis=1)}]
 
 
+class Remarked(Net):
+    """Results that are no tensors, among those that are."""
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        scores = [x * 1.0, (paddle.sum(x), {'twice': x * 2.0})]
+        return {'loss': paddle.mean(x * x), 'no': None, 'n': scores, 's': 'text', 'f': 3.5}
+
+
 class Structured(Net):
     """Lists and dicts in, several results out, and arguments by name."""
 
@@ -182,6 +192,13 @@ def _several(made: Any, at: int) -> Any:
     return loss + paddle.mean(x * x) + paddle.mean(named['sum'])
 
 
+def _remarked(made: Any, at: int) -> Any:
+    found = made(data(at))
+    assert (found['no'], found['s'], found['f']) == (None, 'text', 3.5)
+    x, (total, more) = found['n']
+    return found['loss'] + paddle.mean(x * x) + total * 0.01 + paddle.mean(more['twice'])
+
+
 def _two_losses(made: Any, at: int) -> Any:
     first, second = made(data(at)), made(data(at + 50))
     first.backward()
@@ -266,6 +283,7 @@ WAYS: Dict[str, Tuple[Callable[[], Any], Callable[[Any, bool], Any], Step]] = {
     'names': (Named, static, backward_of(lambda made, at: made(
         shift=data(at + 50), x=data(at), scale=0.5))),
     'several results': (Several, static, backward_of(_several)),
+    'results that are no tensors': (Remarked, static, backward_of(_remarked)),
     'lists, dicts, names, several results': (Structured, static, backward_of(_structured)),
     'shared weights': (Shared, static, SIMPLE),
     'used twice': (Net, static, backward_of(lambda made, at: made(data(at)) + made(data(at + 50)))),

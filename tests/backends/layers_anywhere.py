@@ -1,6 +1,7 @@
 """What is true of layers on any Paddle: imported by the tests of each."""
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import re
@@ -85,6 +86,20 @@ def test_twice_changes_nothing() -> None:
     report = memory_optimize(made, recompute='max')
     assert memory_optimize(made, recompute=False) is report
     SIMPLE(made, 0)
+    assert len(report.programs) == 1 and report.programs[0].report.changed
+    report.release()
+    assert memory_optimize(made) is not report
+
+
+def test_a_copied_report_says_the_same_and_has_no_layer_to_release() -> None:
+    made = simple()
+    report = memory_optimize(made, recompute='max')
+    called(made, 0)
+    copied = copy.deepcopy(report)
+    assert str(copied) == str(report)
+    copied.release()
+    assert memory_optimize(made) is report
+    called(made, 1)
     assert len(report.programs) == 1 and report.programs[0].report.changed
     report.release()
     assert memory_optimize(made) is not report

@@ -1,6 +1,7 @@
 """What a report keeps of its plan, in arrays: it answers as the plan would, and keeps no object of it alive."""
 from __future__ import annotations
 
+import copy
 import gc
 import sys
 from dataclasses import replace
@@ -35,6 +36,23 @@ def test_what_is_asked_gets_the_plan_and_what_it_is_called_with():
     stored = StoredPlan(_decided())
     ask = stored.later(lambda plan, *rest: (len(plan.original.ops), *rest), 'first')
     assert ask('second') == (len(stored.plan.original.ops), 'first', 'second')
+
+
+def _report():
+    case = build('transformer', TINY)
+    report = memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=case.batch_size)
+    assert report.recompute.clones
+    return report, _told(report)
+
+
+def _told(report):
+    name = report.peak_variables[0].name
+    return str(report), report.explain(name), report.recompute.least_extra_seconds
+
+
+def test_a_report_can_be_copied_and_sent_from_process_to_process():
+    report, told = apart(_report)
+    assert _told(report) == told == _told(copy.deepcopy(report))
 
 
 def _kept_objects():

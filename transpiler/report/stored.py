@@ -27,7 +27,7 @@ class StoredPlan:
         self._least: Callable[[], float] = float
         if plan.recomputed is not None:  # the problem that the bound follows from is as large as a graph
             self._least = least = plan.recomputed.bound()
-            plan = replace(plan, recomputed=replace(plan.recomputed, bound=lambda: least))
+            plan = replace(plan, recomputed=replace(plan.recomputed, bound=partial(_itself, least)))
         self._rest = Columns(plan, without=('original', 'graph', 'before', 'after'))
 
     @property
@@ -49,3 +49,7 @@ class StoredPlan:
 
 def _answered(stored: StoredPlan, answer: Callable[..., _T], *arguments: Any) -> _T:
     return answer(stored.plan, *arguments)
+
+
+def _itself(given: _T) -> _T:
+    return given

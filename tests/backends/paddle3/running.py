@@ -18,6 +18,7 @@ from transpiler import MemoryReport, memory_optimize
 paddle.enable_static()
 MIB = float(1 << 20)
 FLAG = 'FLAGS_enable_pir_in_executor_trace_run'
+COLLECTS = 'FLAGS_eager_delete_tensor_gb'
 Build = Callable[[], Case]
 
 
@@ -38,6 +39,17 @@ def in_order() -> Iterator[None]:
         yield
     finally:
         paddle.set_flags({FLAG: False})
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Paddle's collector frees nothing of programs that were planned for one which does: so late may it be."""
+    was = paddle.get_flags([COLLECTS])
+    paddle.set_flags({COLLECTS: -1.0})
+    try:
+        yield
+    finally:
+        paddle.set_flags(was)
 
 
 def run(case: Case, steps: int = 5, program: Any = None, fetch: Any = None) -> Seen:

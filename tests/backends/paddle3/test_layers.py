@@ -13,8 +13,8 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 
 from demos.layers import __main__ as demo
 from tests import settled
-from tests.backends.layers import (BATCH, FLOW_STEP, WAYS, Looped, Net, built, data, flow, static,
-                                   trained)
+from tests.backends.layers import (BATCH, FLOW_STEP, SIMPLE, WAYS, Looped, Net, built, data, flow,
+                                   static, trained)
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
 from tests.backends.layers_anywhere import simple, untouched
 from transpiler import layers, memory_optimize
@@ -164,6 +164,62 @@ def test_a_loop_that_paddle_cannot_train_is_left_alone_and_the_report_says_why(k
     assert not program.report.changed and program.kept_after == program.kept_before
     for found in (program.why_not, ' '.join(str(report).split())):
         assert 'a loop that is trained' in found and 'untouched it fails, too' in found
+
+
+class Asserted(Net):
+    """Asserts something of a tensor: Paddle gives that op an empty list of what to print."""
+
+    def forward(self, x: Any) -> Any:
+        assert paddle.max(x) < 100.0
+        return Net.forward(self, x)
+
+
+def trained_both_ways(make: Callable[[], Any]) -> Tuple[Any, Any, Any]:
+    """A layer as Paddle makes it and an optimized one, trained to the same bytes; and what is reported of its only program."""
+    layers_of, left = [], []
+    for optimized in (False, True):
+        paddle.seed(3)
+        layers_of.append(make())
+        report = memory_optimize(layers_of[-1], recompute='max') if optimized else None
+        left.append(trained(layers_of[-1], SIMPLE))
+    assert left[0] == left[1]
+    program, = report.programs
+    return (*layers_of, program)
+
+
+def test_a_layer_that_asserts_is_planned_and_asserts_still() -> None:
+    plain, made, program = trained_both_ways(lambda: static(Asserted(), True))
+    assert program.report.changed
+    for each in (plain, made):
+        with pytest.raises(ValueError, match='must be true'):
+            each(data(0) + 1000.0)
+
+
+class Halved(paddle.autograd.PyLayer):
+    """A gradient of the user's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = paddle.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        y, = ctx.saved_tensor()
+        return dy * (1 - paddle.square(y)) * 0.5
+
+
+class OwnGradient(Net):
+
+    def forward(self, x: Any) -> Any:
+        return Net.forward(self, Halved.apply(self.blocks[0].norm(x)))
+
+
+def test_ops_with_blocks_that_nobody_knows_are_named_and_left_alone() -> None:
+    *_, program = trained_both_ways(lambda: static(OwnGradient(), True))
+    assert not program.report.changed
+    assert 'pd_op.pylayer: what such ops do is not known' in program.why_not
 
 
 def test_a_loop_in_stretches_is_trained_trip_by_trip() -> None:

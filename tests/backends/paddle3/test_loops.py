@@ -1,7 +1,7 @@
 """Loops and branches on Paddle 3: what is kept for gradients, what is made again there, and what is left alone."""
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from benchmarks.programs import loops
 from benchmarks.programs.case import Case, Draft, Options, drafting
 from tests import settled
 from tests.backends.paddle3.running import (FLAG, MIB, Build, Seen, assert_equal, assert_same,
-                                            in_order, optimized, run)
+                                            first_peak, in_order, optimized, run)
 from transpiler import memory_optimize
 from transpiler.backends.paddle3.pinning import FLAG_WITH_BLOCKS
 from transpiler.backends.paddle3.programs import LivePrograms
@@ -26,6 +26,7 @@ SMALL = Options(static_batch=True, trip_count=5, width=16, batch_size=4)
 PROGRAMS = (('loop', 'auto'), ('loop', 'max'), ('loop', False), ('gru_loop', 'max'), ('attention_loop', 'auto'),
             ('cond_in_loop', False), ('cond_in_loop', 'max'), ('weights_in_cond_in_loop', 'auto'))  # yapf: disable
 MODES = ('auto', 'max', False)
+TRIPS = 3
 
 
 def small(name: str, **options: Any) -> Case:
@@ -149,6 +150,70 @@ def test_several_loops_and_branches(make: Any, recompute: Any) -> None:
     assert_equal(plain, run(case))
 
 
+def in_branch(draft: Draft) -> Any:
+    """Paddle 3 does not train parameters that are declared inside of a block, and keeps a copy of each for the gradient."""
+    x = static.nn.fc(draft.floats('x', [4, 16]), 16)
+    taken = lambda: static.nn.fc(paddle.tanh(x), 16, activation='tanh') + x
+    return static.nn.cond(paddle.mean(x) > 0, taken, lambda: static.nn.fc(paddle.exp(x), 16))
+
+
+def in_loop(draft: Draft, width: int = 16) -> Any:
+    """One of each trip."""
+    x = static.nn.fc(draft.floats('x', [4, width]), width)
+    body = lambda i, v: [i + 1, static.nn.fc(v, width, activation='tanh') + v * 0.5]
+    start = [paddle.full([], 0, 'int64'), x * 1.0]
+    trips = paddle.full([], TRIPS, 'int64')
+    return static.nn.while_loop(lambda i, _: i < trips, body, start)[1]
+
+
+def in_branch_in_loop(draft: Draft) -> Any:
+    x = static.nn.fc(draft.floats('x', [4, 16]), 16)
+
+    def body(index: Any, carried: Any) -> List[Any]:
+        taken = lambda: paddle.tanh(static.nn.fc(carried, 16))
+        return [index + 1, static.nn.cond(paddle.mean(carried) > 0, taken, lambda: carried * 0.5)]
+
+    start = [paddle.full([], 0, 'int64'), x * 1.0]
+    return static.nn.while_loop(lambda i, _: i < 3, body, start)[1] + x
+
+
+def by_name(draft: Draft) -> Any:
+    """One weight for three layers, one of them in a branch: that each declares it, and updates it, is Paddle 3's own."""
+    weight = paddle.ParamAttr(name='shared_by_name')
+    layer = lambda v: static.nn.fc(v, 16, weight_attr=weight, bias_attr=False)
+    x = paddle.tanh(layer(draft.floats('x', [4, 16])))
+    made = static.nn.cond(paddle.mean(x) > 0, lambda: layer(x) + x, lambda: paddle.exp(x) * 0.5)
+    return paddle.tanh(layer(made)) + x
+
+
+@pytest.mark.parametrize('recompute', MODES)
+@pytest.mark.parametrize('make', [in_branch, in_loop, in_branch_in_loop, by_name])
+def test_parameters_declared_inside_of_blocks_or_several_times(make: Any, recompute: Any) -> None:
+    with in_order():
+        plain = run(built(make))
+    case = built(make)
+    report = optimized(case, recompute=recompute)
+    assert report.changed, report.note
+    assert_equal(plain, run(case))
+
+
+def test_copies_of_parameters_that_a_loop_keeps_are_counted_and_not_kept_by_a_plan() -> None:
+    wide = partial(in_loop, width=256)
+    copies = TRIPS * 256 * 256 * np.dtype('float32').itemsize
+    report, case = optimized(built(wide)), built(wide)
+    with in_order():
+        settled.assert_as_predicted(lambda: run(case, 1).peaks, (report.peak_bytes_before / MIB,),
+                                    within=0.05)
+    assert copies < report.peak_bytes_before - report.peak_bytes_after
+
+    def rewrite(case: Case) -> None:
+        assert optimized(case).changed
+
+    needed = first_peak(lambda: built(wide), report.needed_bytes / MIB * 1.05, rewrite=rewrite)
+    assert needed * MIB <= report.sure_bytes
+    assert report.needed_bytes * 0.95 <= needed * MIB <= report.needed_bytes * 1.05
+
+
 def inferring(make: Callable[[Draft], Any]) -> Case:
     with drafting(Options(static_batch=True, inference=True), batch_size=4) as draft:
         return draft.case([make(draft)], training=False)
@@ -188,10 +253,18 @@ def increments(draft: Draft) -> Any:
     return static.nn.while_loop(lambda i, _: i < 3, body, [paddle.zeros([1], 'int64'), x])[1]
 
 
-def declares(draft: Draft) -> Any:
-    """Such parameters are not trained by Paddle 3 either."""
-    x = static.nn.fc(draft.floats('x', [4, 16]), 16)
-    return static.nn.cond(paddle.mean(x) > 0, lambda: static.nn.fc(x, 16), lambda: x * 2)
+def declares_input(draft: Draft) -> Any:
+    x, y = (draft.floats(name, [4, 16]) for name in 'xy')
+    return static.nn.cond(paddle.mean(x) > 0, lambda: x * y, lambda: x * 2)
+
+
+def input_inside() -> Case:
+    """Paddle's own functions declare inputs outside."""
+    case = inferring(declares_input)
+    declared = next(op for op in case.main.global_block().ops
+                    if op.name() == 'pd_op.data' and op.attrs()['name'] == 'y')
+    declared.move_before(only(case.main, 'pd_op.if').as_if_op().true_block().ops[0])
+    return case
 
 
 def reads_behind(draft: Draft) -> Any:
@@ -202,10 +275,20 @@ def reads_behind(draft: Draft) -> Any:
     return made[1] + static.nn.cond(paddle.mean(x) > -9, lambda: begun * 2, lambda: begun * 3)
 
 
+def updated_early() -> Case:
+    """What a gradient pops of the parameter is what that was before."""
+    case = built(by_name)
+    ops = case.main.global_block().ops
+    gradient = [op for op in ops if op.name() == 'pd_op.if'][-1]
+    next(op for op in ops if op.name() == 'pd_op.sgd_').move_before(gradient)
+    return case
+
+
 LEFT_ALONE: Dict[str, Tuple[Build, str]] = {
     'loops in loops': (lambda: small('nested_loops', layers=2), 'a loop inside of a loop, with gradients'),
     'written over': (lambda: built(increments), 'writes over'),
-    'parameters in branches': (lambda: built(declares), 'declared in a loop or a branch'),
+    'a parameter that changes before': (updated_early, 'as it was before it changed'),
+    'inputs in branches': (input_inside, 'declared in a loop or a branch'),
     'read behind a loop that begins with it': (lambda: inferring(reads_behind), 'read behind it'),
 }  # yapf: disable
 

@@ -23,6 +23,7 @@ from transpiler import memory_optimize
 from transpiler.backends.paddle3 import emitter, marks
 
 STATIC = Options(static_batch=True)
+PRINTS = 'FLAGS_print_ir'
 SMALL = partial(Options, static_batch=True, layers=3, width=64, batch_size=16)
 PROGRAMS: Dict[str, Build] = {
     'fc chain':
@@ -249,6 +250,17 @@ executor.run(paddle.static.default_startup_program())
 for step in range(2):
     print('trained to', executor.run(feed={'x': np.ones((256, 1024), 'float32')}, fetch_list=[loss])[0])
 '''
+
+
+def test_what_paddle_prints_for_who_debugs_does_not_matter() -> None:
+    """With this flag it prints the number of each op, which a copy has others of."""
+    paddle.set_flags({PRINTS: True})
+    try:
+        case = simple.fc_chain(SMALL())
+        assert str(case.main).count('[id:') == len(case.main.global_block().ops)
+        assert optimized(case).changed
+    finally:
+        paddle.set_flags({PRINTS: False})
 
 
 def test_a_second_call_changes_nothing_and_says_so() -> None:

@@ -13,7 +13,8 @@ from paddle.base import core, executor
 from benchmarks.programs import build, loops, simple, small_options
 from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
-from tests.backends.paddle3.running import MIB, assert_equal, in_order, optimized, run
+from tests.backends.paddle3.running import (MIB, assert_equal, in_order, optimized, run,
+                                            uncollected)
 from transpiler.analysis.carried_sums import CarriedSum, carried_sums
 from transpiler.backends.paddle3.fetching import refuse_what_is_gone
 from transpiler.backends.paddle3.pinning import OrderedExecutor
@@ -47,8 +48,7 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
     """Also if there is no collector at all: the last one and the two at the op remain, and what is fed."""
     feed = {'x': np.zeros((SIDE, SIDE), 'float32')}
     needed = []
-    paddle.set_flags({'FLAGS_eager_delete_tensor_gb': -1.0})
-    try:
+    with uncollected():
         for release in (False, True):
             main, total = chain(release)
             runner = paddle.static.Executor(paddle.CPUPlace())
@@ -59,8 +59,6 @@ def test_what_is_released_is_gone_before_the_next_op() -> None:
             peak = core.host_memory_stat_peak_value('Allocated', 0)
             needed.append((peak - before) // (4 * SIDE * SIDE))
             del runner
-    finally:
-        paddle.set_flags({'FLAGS_eager_delete_tensor_gb': 0.0})
     assert needed == [STEPS + 1, 3]
 
 
@@ -127,6 +125,31 @@ def test_loops_of_short_ops_need_what_is_predicted(name: str) -> None:
 def optimized_peak(name: str) -> float:
     return optimized(getattr(loops, name)(Options(static_batch=True)),
                      recompute='max').needed_bytes / MIB
+
+
+def written_over() -> Case:
+    """A part of what a layer makes is set, which Paddle writes over it, under another name."""
+    with drafting(Options(static_batch=True), batch_size=64) as draft:
+        x = draft.floats('x', [64, 128])
+        for _ in range(4):
+            hidden = paddle.static.nn.fc(x, 128)
+            part = paddle.zeros_like(hidden)
+            part[:, ::2] = paddle.tanh(hidden[:, ::2])
+            x = x + part + paddle.nn.functional.gelu(hidden)
+        return draft.finish(paddle.mean(x * x), [])
+
+
+def test_what_is_released_has_no_other_name_that_goes_on_to_hold_it() -> None:
+    with in_order():
+        plain = run(written_over())
+    case = written_over()
+    report = optimized(case, recompute='max')
+    kinds = [op.name() for op in case.main.global_block().ops]
+    assert 'pd_op.set_value_with_tensor_' in kinds and 'pd_op.set_' in kinds
+    with uncollected():
+        seen = run(case)
+    assert_equal(plain, seen)
+    assert max(seen.peaks) * MIB <= report.sure_bytes
 
 
 @pytest.mark.parametrize('share', [1.05, 1.3])

@@ -10,11 +10,12 @@ from paddle import nn, static
 
 from benchmarks.apart import apart
 from benchmarks.programs import transformer
-from benchmarks.programs.case import Case, Options
+from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
 from tests.backends.layers import BATCH, WIDTH, data
 from tests.backends.layers import static as made_static
-from tests.backends.paddle3.running import MIB, first_peak, optimized
+from tests.backends.paddle3.running import (MIB, assert_equal, first_peak, in_order, optimized, run,
+                                            uncollected)
 from tests.builds import needs_cpu_build, needs_masked_dropout
 from transpiler import memory_optimize
 from transpiler.backends.paddle3 import emitter, replaying
@@ -97,6 +98,26 @@ def test_a_layer_keeps_masks_in_place_of_what_dropouts_make() -> None:
     assert abs(kept - program.kept_after) <= 0.01 * kept
     results = 3 * 64 * BATCH * WIDTH * 4
     assert program.kept_before - program.kept_after > results > program.kept_after
+
+
+def dropouts() -> Case:
+    with drafting(Options(static_batch=True), batch_size=64) as draft:
+        x = draft.floats('x', [64, 128])
+        for _ in range(4):
+            x = x + nn.functional.dropout(nn.functional.gelu(static.nn.fc(x, 128)), 0.2)
+        return draft.finish(paddle.mean(x * x), [])
+
+
+def test_what_is_made_again_is_in_one_variable_that_can_be_released() -> None:
+    with in_order():
+        plain = run(dropouts())
+    case = dropouts()
+    report = optimized(case, recompute='max')
+    assert 'pd_op.masked_fill' in [op.name() for op in case.main.global_block().ops]
+    with uncollected():
+        seen = run(case)
+    assert_equal(plain, seen)
+    assert max(seen.peaks) * MIB <= report.sure_bytes
 
 
 @pytest.mark.drops_plans

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional
 
 import numpy as np
 import paddle
@@ -55,6 +55,9 @@ def original(tmp_path_factory: Any) -> Path:
     training(folder / 'train')
     save(folder / 'loop', looped, [None, 4])
     pair(folder / 'pair')
+    save(folder / 'inside',
+         lambda x: static.nn.cond(paddle.mean(x) > 0, lambda: dense(x), lambda: x), [4, 8])
+    save(folder / 'by_name', lambda x: dense(paddle.tanh(dense(x, 'shared')), 'shared'), [4, 8])
     return folder
 
 
@@ -73,6 +76,10 @@ def training(path: Path) -> None:
 def looped(x: Any) -> Any:
     zero = paddle.full([1], 0, 'int64')
     return static.nn.while_loop(lambda i, _: i < 3, lambda i, y: [i + 1, y * 2], [zero, x])[1]
+
+
+def dense(x: Any, weight: Optional[str] = None) -> Any:
+    return static.nn.fc(x, 8, weight_attr=paddle.ParamAttr(name=weight), bias_attr=False)
 
 
 def pair(path: Path) -> None:
@@ -256,6 +263,8 @@ REFUSED = {
     'JSON without end': (['report', 'deep'], 'damaged'),
     'a header without a program': (['report', 'none'], 'damaged'),
     'an operator that is none': (['report', 'odd'], 'damaged'),
+    'parameters that Paddle does not save': (['report', 'inside'], 'declared in a loop or a branch: Paddle saves no value'),
+    'a parameter that Paddle saves once and reads twice': (['optimize', 'by_name', '-o', 'out'], "'shared' is declared 2 times"),
     'no parameters': (['report', 'alone'], 'parameters are missing'),
     'parameters that are cut off': (['report', 'short'], 'cut off'),
     'parameters with more behind them': (['report', 'long'], 'too many'),

@@ -63,9 +63,11 @@ class _Hook(PartialProgramLayerHook):
         gradients = self._partial._grad_var_names
         kept = [v.name for v in outputs
                ] + [name for kind in ('param', 'x', 'out') for name in gradients.get(kind, [])]
-        between = (start - len(self._partial._outputs.tolist()), start)
-        self._aggregate(program, between)
-        has_backward = start < len(program.global_block().ops)
+        # Paddle counts results that are no tensors, too, but makes no gradients of them.
+        forward_end = start - len(self._partial._outputs.tolist())
+        between = (forward_end, forward_end + len(outputs))
+        self._aggregate(program, forward_end, start)
+        has_backward = between[1] < len(program.global_block().ops)
         inputs = (v for v in self._partial._inputs.tolist() if isinstance(v, Variable))
         target = JointProgram(program, between, frozenset(kept),
                               written_elsewhere(self._function, (*inputs, *self._partial._params)))
@@ -75,13 +77,13 @@ class _Hook(PartialProgramLayerHook):
                             made_of(self._partial)))
         return program, start
 
-    def _aggregate(self, program: Any, between: Tuple[int, int]) -> None:
+    def _aggregate(self, program: Any, forward_end: int, start: int) -> None:
         """Has Paddle add the gradient that the caller gives of an output to what the program makes of it. It does so behind this hook, and
         overlooks the first op of the backward part: which that is may not depend on a plan."""
-        forward = program.block(0).ops[:between[0]]
+        forward = program.block(0).ops[:forward_end]
         made_of_forward = SimpleNamespace(block=lambda _: SimpleNamespace(ops=forward))
-        PartialProgramLayer.prepare_gradient_aggregation(self._partial, between[1] + 1,
-                                                         made_of_forward, program)
+        PartialProgramLayer.prepare_gradient_aggregation(self._partial, start + 1, made_of_forward,
+                                                         program)
 
     def _aggregated(self, start: int, main_program: Any, program: Any) -> None:
         """In the place of Paddle's own: it is done."""

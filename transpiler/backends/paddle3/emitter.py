@@ -6,7 +6,9 @@ keeps values for its gradient, what the gradient takes for nobody is replaced by
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import paddle
@@ -14,6 +16,7 @@ from paddle import _C_ops, pir, static
 from paddle.base.core import CPUPlace
 from paddle.base.libpaddle import pir as bindings
 
+from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.blocks import YIELD, Link
 from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
 from transpiler.backends.paddle3.marks import mark, unmark
@@ -41,8 +44,13 @@ class Emitted:
     added: Set[int] = field(default_factory=set)
 
 
+def printed(program: Any) -> str:
+    """As Paddle prints it, without the numbers of ops, which it adds if FLAGS_print_ir is set."""
+    return re.sub(r' \[id:\d+\]', '', str(program))
+
+
 def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted:
-    """Changes the program of `imported` to `graph`; `expected` is what it has to be then, as Paddle prints it.
+    """Changes the program of `imported` to `graph`; `expected` is what it has to be then, as `printed`.
 
     Raises:
         VerificationError: it cannot be said in PIR, or is not what was expected. The program is as it was.
@@ -50,7 +58,7 @@ def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted
     emitter = _Emitter(imported, graph)
     try:
         done = emitter.run()
-        if expected and str(imported.program) != expected:
+        if expected and printed(imported.program) != expected:
             raise VerificationError(
                 'the program became another one than its copy, which was proved equal')
         return done
@@ -66,6 +74,7 @@ class _Emitter:
         self._program, self._blocks = imported.program, imported.blocks
         self._declarations, self._links = imported.declarations, imported.links
         self._value, self._popped = dict(imported.values), imported.popped
+        self._copied = imported.copied
         self._block: Any = None  # the one that is being written, and the region that it is
         self._region = 0
         self._before = {region: list(block.ops) for region, block in imported.blocks.items()}
@@ -73,12 +82,15 @@ class _Emitter:
         self._undo: List[Callable[[], Any]] = []
         self._placed: Set[int] = set()  # ids of ops that make lists
         self._variable: Dict[int, int] = {}  # of values that share one, the value that had it first
+        # What else the program calls a value that ops have written over: the executor has a variable for each.
+        self._others: Dict[int, List[Any]] = {}
         self._instead: Any = None  # the number that takes the place of what is released
         self._done = Emitted()
 
     def run(self) -> Emitted:
         orders: Dict[int, List[Any]] = {}
         with static.program_guard(self._program):
+            self._declare_parameters_outside()
             for region in sorted(
                     self._blocks):  # outer ones first, and blocks before their gradients
                 orders[region] = self._written(region)
@@ -88,6 +100,21 @@ class _Emitter:
             self._move(region, order)
         mark(self._program)
         return self._done
+
+    def _declare_parameters_outside(self) -> None:
+        """Those of loops and branches: so their gradients can read them, and need no copies."""
+        first = self._program.global_block().ops[0]
+        for region, ops in self._before.items():
+            declared = {op.id() for op in self._declarations} if region else set()
+            for op, behind in zip(ops, ops[1:]):
+                if op.id() in declared:
+                    self._undo.append(partial(op.move_before, behind))
+                    op.move_before(first)
+        for popped, parameter in self._copied:
+            for reader in popped.all_used_ops():
+                for slot, source in enumerate(reader.operands_source()):
+                    if source.is_same(popped):
+                        self._set(reader, slot, self._value[parameter])
 
     def undo(self) -> None:
         """The program as it was, in all but the numbers of ops that are made later."""
@@ -154,7 +181,8 @@ class _Emitter:
         return [
             self._added(made)
             for v in sorted(values)
-            for made in released(self._here(v), self._instead, _dims(self._graph.values[v]))
+            for named in (self._here(v), *self._others.get(v, ()))
+            for made in released(named, self._instead, _dims(self._graph.values[v]))
         ]
 
     def _enter(self, region: int) -> None:
@@ -229,6 +257,10 @@ class _Emitter:
         if op.operands[at:] != self._old.ops[op.id].operands[at:]:
             raise VerificationError(
                 f'what {op.kind} reads inside of its blocks cannot be another value')
+        for slot in in_place_results(handle.op):
+            if handle.op.result(slot).initialized():
+                for value in handle.results[slot]:
+                    self._others.setdefault(value, []).append(handle.op.result(slot))
         return [*made, handle.op, *handle.unpacked]
 
     def _list(self, reader: Any, slot: int, source: Any, was: Tuple[int, ...],
@@ -329,10 +361,12 @@ class _Emitter:
         result = op.results[0]
         read = [self._here(v) for v in op.operands]
         like = self._value[self._graph.values[result].copy_of] if op.kind == FILL else None
-        values = said(op.kind, read, like, op.facts.fills)
+        values, was = said(op.kind, read, like, op.facts.fills), self._value.get(result)
         self._value[result] = values[-1]
         ops = [self._added(value.get_defining_op()) for value in values]
         self._done.added.update(made.id() for made in ops)
+        if was is not None and not self._is_cut:  # a second variable would go on to hold what is released
+            ops.append(self._added(united(was, values[-1])))
         return ops
 
     def _bind(self, op: Op, handle: Any, clone: Any) -> List[Any]:
@@ -345,6 +379,8 @@ class _Emitter:
             if not source.initialized():
                 continue
             if not source.is_combine():
+                if new[0] in self._value:
+                    self._others.setdefault(new[0], []).append(self._value[new[0]])
                 self._value[new[0]] = result
                 continue
             members = dict(zip(was, new))

@@ -24,7 +24,7 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.marks import mark_of, scope_of
-from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, value_names
+from transpiler.backends.paddle3.naming import DECLARATIONS, PARAMETER, bare_kind, value_names
 from transpiler.backends.paddle3.operators import MADE_AS
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, loses_shape, unites
@@ -45,7 +45,7 @@ _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fet
 # Gives what it reads another name in the same memory: `detach()`.
 _SECOND_NAME = 'pd_op.share_data_'
 _GRADIENT = '_grad'
-_BLOCKS = 'it has {}: what such ops do is not known'
+_BLOCKS = '{}: what such ops do is not known'
 _CLOSED = 'it has {}'
 _LOST_STACK = (
     'a loop that is trained, whose stack Paddle 3.3 does not find again in the backward part of a layer: '
@@ -89,6 +89,7 @@ class ImportedProgram:
         blocks: by region.
         links: blocks and their gradients.
         popped: by region of a gradient, and value of the block that it is the gradient of: what it is called there.
+        copied: what a gradient pops of a parameter: its name there, and the parameter, which nobody has written by then.
         cut: of a joint program.
     """
 
@@ -100,6 +101,7 @@ class ImportedProgram:
     blocks: Dict[int, Any] = field(default_factory=dict)
     links: List[Link] = field(default_factory=list)
     popped: Dict[Tuple[int, int], Any] = field(default_factory=dict)
+    copied: List[Tuple[Any, int]] = field(default_factory=list)
     closed: str = ''
     cut: Optional[Cut] = None
 
@@ -160,6 +162,7 @@ class _Importer:
         self._registry = OpRegistry()
         self._value: Dict[str, int] = {}  # by id of what the program calls a value
         self._members: Dict[str, Tuple[int, ...]] = {}  # by id of a list
+        self._parameters: Dict[str, int] = {}  # by name: several ops may declare one
         self._backward: Dict[int, bool] = {}  # by value: made from gradients
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
@@ -220,25 +223,36 @@ class _Importer:
 
     def _push(self, op: Any) -> None:
         slots = tuple(self._ids(v) for v in op.operands_source()[1:])
-        if any(i >= 0 and self._graph.values[i].region != self._home.id
-               for slot in slots
-               for i in slot):
+        pushed = [self._graph.values[i] for slot in slots for i in slot if i >= 0]
+        if any(v.region != self._home.id and (self._done.cut or not v.parameter) for v in pushed):
             raise Unmodelled('a block that keeps for its gradient what comes from outside of it')
         self._pushed[op.id()] = (self._home.id, slots)
 
     def _pop(self, op: Any) -> None:
         """The values of the block are what its gradient reads; that all of them are kept is said apart."""
         link = next(link for link in self._done.links if link.gradient == self._home.id)
-        _, slots = self._pushed[link.push.id()]
+        home, slots = self._pushed[link.push.id()]
+        kept: Tuple[int, ...] = ()
         for slot, value in zip(slots, op.results()):
             if value.initialized() and value.is_combine():
                 self._members[value.id] = slot
+            elif value.initialized() and self._graph.values[slot[0]].parameter:
+                slot = self._pop_parameter(value, slot[0], home)
             elif value.initialized():
                 self._value[value.id] = slot[0]
                 self._done.popped.setdefault((self._home.id, slot[0]), value)
-        kept = tuple(i for slot in slots for i in slot)
+            kept += slot
         facts = OpFacts(shape_only=frozenset(range(len(kept))))
         self._graph.new_op(KEEP, self._home.id, operands=kept, facts=facts, backward=True)
+
+    def _pop_parameter(self, value: Any, parameter: int, home: int) -> Tuple[int, ...]:
+        """The gradient may as well read the parameter itself; what is kept of each trip in the region `home` is a copy of it."""
+        if any(parameter in op.writes() for op in self._graph.ops):
+            raise Unmodelled('a gradient that reads a parameter as it was before it changed')
+        copy = self._new(value, shape=self._graph.values[parameter].shape, region=home)
+        self._value[value.id] = parameter
+        self._done.copied.append((value, parameter))
+        return (copy,)
 
     def _release(self, op: Any) -> None:
         released = self._ids(op.operand_source(0))
@@ -361,18 +375,24 @@ class _Importer:
                                               unpacked=handle.unpacked + rest)
 
     def _declare(self, op: Any) -> None:
-        if self._home.id and op.id() not in self._spare:
-            raise Unmodelled('an input or a parameter that is declared in a loop or a branch')
-        value = op.result(0)
-        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
-        kept = value.persistable or op.name() in ('builtin.parameter', 'builtin.constant')
+        value, is_parameter = op.result(0), op.name() == PARAMETER
+        if self._home.id and op.id() not in self._spare and not is_parameter:
+            raise Unmodelled('an input that is declared in a loop or a branch')
         self._done.declarations.append(op)
-        self._new(value,
-                  persistable=kept,
-                  parameter=op.name() == 'builtin.parameter',
-                  fed=not kept and op.id() not in self._spare,
-                  shape=inferred.shape or declared_shape(value.shape)
-                  if value.is_dense_tensor_type() else None)
+        if is_parameter and self._names[value.id] in self._parameters:
+            self._value[value.id] = self._parameters[self._names[value.id]]
+            return
+        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
+        kept = value.persistable or is_parameter or op.name() == 'builtin.constant'
+        made = self._new(value,
+                         persistable=kept,
+                         parameter=is_parameter,
+                         fed=not kept and op.id() not in self._spare,
+                         shape=inferred.shape or declared_shape(value.shape)
+                         if value.is_dense_tensor_type() else None,
+                         region=0 if is_parameter else self._home.id)
+        if is_parameter:
+            self._parameters[self._names[value.id]] = made
 
     def _new(self, value: Any, shape: Any = None, region: int = -1, **facts: Any) -> int:
         """In the region that is being read, or in `region`."""
@@ -404,12 +424,16 @@ class _Importer:
     def _ids(self, value: Any) -> Tuple[int, ...]:
         if not value.initialized():
             return (-1,)
-        return self._members.get(value.id) or (self._value[value.id],)
+        if value.id in self._members:
+            return self._members[value.id]
+        return (self._value[value.id],)
 
     def _is_unpacked(self, op: Any) -> bool:
         return op.operand_source(0).id in self._members
 
     def _import(self, op: Any) -> None:
+        if op.num_regions() and not self._opaque:
+            raise Unmodelled(_BLOCKS.format(op.name()))
         made = self._graph.new_op(bare_kind(op), self._home.id)
         operands = tuple(self._ids(v) for v in op.operands_source())
         inner = tuple(self._ids(v)[0] for v in _used_inside(op)) if op.num_regions() else ()
@@ -440,8 +464,6 @@ class _Importer:
         if op.name() in _KEEPS:
             for i in made.operands:
                 self._graph.values[i].fetched = True
-        if op.num_regions() and not self._opaque:
-            self._done.closed = self._done.closed or _BLOCKS.format(op.name())
         self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
 
     def _note_taken(self, op: Any, made: Op) -> None:

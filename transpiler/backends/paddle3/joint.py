@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, FrozenSet, Tuple
 
-from transpiler.backends.paddle3.emitter import emit
+from transpiler.backends.paddle3.emitter import emit, printed
 from transpiler.backends.paddle3.environment import ORDER_ALONE
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.known_workspaces import look_up
@@ -38,7 +38,7 @@ class JointPrograms(LivePrograms):
         return imported
 
     def apply(self, target: JointProgram, written: Written) -> None:
-        emit(written.imported, written.graph, str(written.program))
+        emit(written.imported, written.graph, printed(written.program))
         if written.imported.cut is not None:
             first = written.imported.cut.between[0]
             at = [op.id() for op in target.program.global_block().ops].index(first)

@@ -12,7 +12,8 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.errors import InvalidArgumentError, InvalidProgramError
 
 DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
-_GIVEN = {'builtin.parameter': 'parameter_name', 'builtin.constant': 'value', 'pd_op.data': 'name',
+PARAMETER = 'builtin.parameter'
+_GIVEN = {PARAMETER: 'parameter_name', 'builtin.constant': 'value', 'pd_op.data': 'name',
           'pd_op.feed': 'name'}  # yapf: disable
 
 
@@ -29,11 +30,16 @@ def declared_name(op: Any) -> str:
 
 
 def value_names(program: Any) -> Dict[str, str]:
-    """By the id of a value: the name of its memory, which no other has. What an op writes over is called what it was."""
+    """By the id of a value of the main block, or of a parameter of any block: the name of its memory, which no other has. What an op writes
+    over is called what it was."""
     found = list(_values(program.global_block()))
-    names = {value.id: own for _, op, value in found for own in [_own_name(op)] if own}
+    declared = [(op, value) for _, op, value in found] + list(
+        declared_inside(program.global_block()))
+    owners = {value.id: (own, _owner(op, value))
+              for op, value in declared for own in [_own_name(op)] if own}  # yapf: disable
+    names = {value: own for value, (own, _) in owners.items()}
     taken = set(names.values())
-    if len(taken) < len(names):
+    if len(taken) < len(set(owners.values())):
         raise InvalidProgramError('two inputs, parameters or states of the program have one name')
     for number, op, value in found:
         over = _written_over(op, value)
@@ -50,6 +56,18 @@ def value_names(program: Any) -> Dict[str, str]:
 
 def _own_name(op: Any) -> str:
     return declared_name(op) if op is not None and op.name() in DECLARATIONS else ''
+
+
+def _owner(op: Any, value: Any) -> Any:
+    """Layers that share a weight by its name declare one parameter each."""
+    return (value.dtype, tuple(value.shape)) if op.name() == PARAMETER else op.id()
+
+
+def declared_inside(block: Any) -> Iterator[Tuple[Any, Any]]:
+    """Parameters of the loops and branches of `block`."""
+    for inner in (inner for op in block.ops for inner in op.blocks()):
+        yield from ((op, op.result(0)) for op in inner.ops if op.name() == PARAMETER)
+        yield from declared_inside(inner)
 
 
 def _written_over(op: Any, value: Any) -> Any:

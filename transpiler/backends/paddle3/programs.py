@@ -11,7 +11,7 @@ from transpiler.analysis.segments import Segments
 from transpiler.backends.base import Origins, Packed
 from transpiler.backends.calibration import cached_cost_model
 from transpiler.backends.paddle3 import environment
-from transpiler.backends.paddle3.emitter import Emitted, emit
+from transpiler.backends.paddle3.emitter import Emitted, emit, printed
 from transpiler.backends.paddle3.framing import check_frame
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
 from transpiler.backends.paddle3.known_workspaces import look_up
@@ -130,7 +130,7 @@ class LivePrograms:
         return lambda: written  # Paddle has what it is made of
 
     def apply(self, target: Any, written: Written) -> None:
-        emit(written.imported, written.graph, str(written.program))
+        emit(written.imported, written.graph, printed(written.program))
         hold_orders()
 
 

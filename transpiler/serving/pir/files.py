@@ -17,7 +17,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.importer import import_program
-from transpiler.backends.paddle3.naming import declared_name
+from transpiler.backends.paddle3.naming import PARAMETER, declared_inside, declared_name
 from transpiler.backends.paddle3.packing import load
 from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.settings import static_mode
@@ -30,7 +30,7 @@ from transpiler.serving.parameters import Parameter, check_parameters
 from transpiler.serving.writing import Together, finish_interrupted, write_all
 
 _LARGEST = 2**31 - 1
-_INPUTS, _PARAMETER, _FETCH = ('pd_op.data', 'pd_op.feed'), 'builtin.parameter', 'pd_op.fetch'
+_INPUTS, _FETCH = ('pd_op.data', 'pd_op.feed'), 'pd_op.fetch'
 _MAGIC = 'pir'
 
 
@@ -83,7 +83,7 @@ class SavedModel:
         """As declared."""
         return [
             Parameter(declared_name(op), _type_number(op.result(0)),
-                      op.result(0).shape) for op in self._ops((_PARAMETER,))
+                      op.result(0).shape) for op in self._ops((PARAMETER,))
         ]
 
     def _ops(self, names: Tuple[str, ...]) -> Iterable[Any]:
@@ -100,7 +100,8 @@ def read_model(given: str) -> SavedModel:
 
     Raises:
         SavedFileError: no such file, no permission, missing or damaged parameters.
-        InvalidProgramError: the file is no program that the installed Paddle can run.
+        InvalidProgramError: the file is no program that the installed Paddle can run, or it has parameters that Paddle does not
+            save as it reads them.
     """
     path = found(Path(given), JSON, lambda each: find_json(each, paddle.__version__))
     serialized = _read(path)
@@ -184,9 +185,24 @@ def _try(serialized: bytes) -> None:
 
 
 def _check_parameters(saved: SavedModel) -> None:
+    _check_declared(saved)
     if PARAMETERS in saved.companions:
         check_parameters(saved.companions[PARAMETERS], saved.parameters)
     elif saved.parameters:
         raise SavedFileError(
             f'{saved.path}: its {len(saved.parameters)} parameters are missing (no '
             f'{saved.path.with_suffix(PARAMETERS).name} next to it)')
+
+
+def _check_declared(saved: SavedModel) -> None:
+    """Paddle writes a value of each name, and reads one for each declaration of the main block."""
+    for op, _ in declared_inside(saved.program.global_block()):
+        raise InvalidProgramError(
+            f'{saved.path}: parameter {declared_name(op)!r} is declared in a loop or a branch: Paddle saves no value of it, and cannot '
+            'run this. Make the layer outside and save again')
+    names = [parameter.name for parameter in saved.parameters]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidProgramError(
+                f'{saved.path}: parameter {name!r} is declared {names.count(name)} times: Paddle saves one value of it, and cannot '
+                'load this. Make one layer, call that several times, and save again')
