@@ -17,7 +17,7 @@ from transpiler.backends.paddle2.emitter import ROLE
 from transpiler.backends.paddle2.importer import parse
 from transpiler.backends.paddle2.soundness import defect, unknown_operator
 from transpiler.errors import InvalidProgramError, SavedFileError
-from transpiler.serving.given import found
+from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                         old_parameters, parameter_files, possible_companions)
 from transpiler.serving.outputs import check_apart, check_free, each_alone
@@ -28,7 +28,6 @@ _FETCHES = ('fetch', 'fetch_v2')
 _BACKWARD, _LOSS = 1, 256  # bits of what an op says of its role
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
-_LARGEST = 2**31 - 1  # what protobuf reads
 # The tags of its fields, which are all messages; and the brace of JSON.
 _STARTS = (b'{', *(bytes([8 * f.number + 2]) for f in framework_pb2.ProgramDesc.DESCRIPTOR.fields))
 
@@ -108,7 +107,8 @@ def read_program(given: str) -> SavedProgram:
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
     path = found(Path(given), MODEL, find_program)
-    raw = _read(path)
+    raw = program_in(path, _STARTS,
+                     lambda: f'not a serialized Paddle program{_program_beside(path)}')
     message = _parse(path, raw)
     saved = SavedProgram(path, message, companions(path))
     _check_soundness(saved)
@@ -117,22 +117,6 @@ def read_program(given: str) -> SavedProgram:
     if saved.for_inference:
         _check_parameters(saved)
     return saved
-
-
-def _read(path: Path) -> bytes:
-    """Not more than is needed to see that it is no program."""
-    try:
-        with open(path, 'rb') as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > _LARGEST:
-                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
-            start = stream.read(1)
-            if start and start not in _STARTS:
-                raise InvalidProgramError(
-                    f'{path}: not a serialized Paddle program{_program_beside(path)}')
-            return start + stream.read()
-    except OSError as error:
-        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
 
 
 def write_program(out: str,
