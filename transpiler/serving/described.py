@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import read_by
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.serving.inputs import held_name
@@ -46,7 +47,7 @@ class Described:
 
     @property
     def reads(self) -> List[str]:
-        return [n for s in self._desc.inputs for n in s.arguments]
+        return read_by(self._desc)
 
     def attribute(self, name: str, default: Any) -> Any:
         for found in self._desc.attrs:

@@ -13,7 +13,7 @@ from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.emitter import ROLE
+from transpiler.backends.paddle2.descs import read_by, role_of, written_by
 from transpiler.backends.paddle2.importer import parse
 from transpiler.backends.paddle2.soundness import defect, unknown_operator
 from transpiler.errors import InvalidProgramError, SavedFileError
@@ -68,24 +68,20 @@ class SavedProgram:
     @property
     def feeds(self) -> FrozenSet[str]:
         """What an inference program is fed."""
-        return frozenset(n for op in self.message.blocks[0].ops
-                         if op.type == 'feed' for s in op.outputs for n in s.arguments)
+        return frozenset(
+            written_by(*(op for op in self.message.blocks[0].ops if op.type == 'feed')))
 
     @property
     def fetches(self) -> FrozenSet[str]:
         """What an inference program fetches, and nothing else."""
-        return frozenset(n for op in self.message.blocks[0].ops
-                         if op.type in _FETCHES for s in op.inputs for n in s.arguments)
+        return frozenset(read_by(*(op for op in self.message.blocks[0].ops if op.type in _FETCHES)))
 
     @property
     def losses(self) -> List[str]:
         """What ops make that say of themselves that they make a loss."""
         return [
             name for op in self.message.blocks[0].ops
-            if any(each.name == ROLE and each.i & _LOSS and not each.i & _BACKWARD
-                   for each in op.attrs)
-            for s in op.outputs
-            for name in s.arguments
+            if (role_of(op) or 0) & (_LOSS | _BACKWARD) == _LOSS for name in written_by(op)
         ]
 
     @property

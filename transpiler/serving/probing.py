@@ -13,13 +13,14 @@ from typing import Container, Mapping, Optional, Sequence
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import read_by, replace_ops, written_by
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.ir import ValueKind
 from transpiler.serving.chains import Chain
 from transpiler.serving.comparing import differing_output
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import SavedProgram
-from transpiler.serving.in_parts import key_of, run_in_parts
+from transpiler.serving.in_parts import run_in_parts
 from transpiler.serving.layouts import MODEL, PARAMETERS
 from transpiler.serving.predictor import FusedProgram
 from transpiler.serving.running import make_feed
@@ -40,7 +41,7 @@ class Probe:
         self._parameters = fused.parameters
         values = [v for v in enclosed.graph.values if v.kind is ValueKind.DENSE]
         named = {v.name for v in values if v.size and not v.lod_level and not v.persistable}
-        read = {n for d in enclosed.descs.values() for s in d.inputs for n in s.arguments}
+        read = set(read_by(*enclosed.descs.values()))
         self._whole = _fetching(fused.message, named & read)
         shapes = {v.name: v.shape for v in values if v.name in saved.feeds}
         self._inputs = {n: tuple(d.evaluate(dims) for d in s or ()) for n, s in shapes.items()}
@@ -70,14 +71,12 @@ def _fetching(message: framework_pb2.ProgramDesc,
     result.CopyFrom(message)
     block = result.blocks[0]
     fetches = [op for op in block.ops if op.type in ('fetch', 'fetch_v2')]
-    fetched = {n for op in fetches for s in op.inputs for n in s.arguments}
-    made = [n for op in block.ops if op not in fetches for n in key_of(op)]
+    fetched = set(read_by(*fetches))
+    made = written_by(*(op for op in block.ops if op not in fetches))
     names = [n for n in dict.fromkeys(made) if n in compared or n in fetched]
     ops = [op for op in block.ops if op not in fetches]
     ops += [_fetch(fetches[0], name, column) for column, name in enumerate(names)]
-    ops = [framework_pb2.OpDesc.FromString(op.SerializeToString()) for op in ops]
-    del block.ops[:]
-    block.ops.extend(ops)
+    replace_ops(block, ops)
     return result
 
 

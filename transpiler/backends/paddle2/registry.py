@@ -20,7 +20,7 @@ from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.operators import ELEMENTWISE, by_name, share_kept
-from transpiler.backends.paddle2.pinning import is_onednn
+from transpiler.backends.paddle2.descs import OF_MAKING, declare_vector, is_onednn, read_by, written_by
 from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import OpFacts, Replay
@@ -56,8 +56,7 @@ _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 _TRAINS_IN_TESTS = 'trainable_statistics'  # as if `is_test` were not set
 
-# Attributes that say who made an op, and what for; and types of those that point into its program.
-_OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
+# Types of attributes that point into the program of an op.
 _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
 _Pairs = Tuple[Tuple[int, int], ...]
@@ -207,8 +206,7 @@ def _sends_its_own(desc: framework_pb2.OpDesc, rank: Optional[int]) -> bool:
     if rank is None or not has_cpu_kernels_alone():
         return False
     root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
-    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
-    return root == rank and len(sent) == len(left) == 1
+    return root == rank and len(read_by(desc)) == len(written_by(desc)) == 1
 
 
 def _state_positions(desc: framework_pb2.OpDesc) -> _Pairs:
@@ -360,20 +358,13 @@ def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
     program = framework_pb2.ProgramDesc()
     block = program.blocks.add(idx=0, parent_idx=-1)
     op = block.ops.add(type=desc.type)
-    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in _OF_MAKING)
+    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in OF_MAKING)
     for prefix, slots, target in ((_IN, desc.inputs, op.inputs), (_OUT, desc.outputs, op.outputs)):
         for slot in slots:
             if slot.arguments:
                 target.add(parameter=slot.parameter, arguments=[prefix + slot.parameter])
-                _declare(block, prefix + slot.parameter)
+                declare_vector(block, prefix + slot.parameter, _SCRATCH_SIZE)
     return program
-
-
-def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
-    variable = block.vars.add(name=name)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-    variable.type.lod_tensor.tensor.dims.append(_SCRATCH_SIZE)
 
 
 def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], bool]:
@@ -392,7 +383,7 @@ def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], b
 
 def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
     return tuple(
-        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in _OF_MAKING)
+        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in OF_MAKING)
 
 
 def _positions(described: Iterable[framework_pb2.OpDesc.Var],

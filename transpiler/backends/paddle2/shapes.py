@@ -22,6 +22,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
 from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
+from transpiler.backends.paddle2.descs import written_by
 from transpiler.backends.paddle2.kernel_shapes import at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
@@ -195,7 +196,7 @@ def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
     names: Set[str] = set()
     for op in (op for block in message.blocks for op in block.ops):
         if op.type not in ('feed', 'read', 'share_buffer', 'depend'):
-            names.update(name for slot in op.outputs for name in slot.arguments)
+            names.update(written_by(op))
     return names
 
 
