@@ -59,8 +59,7 @@ def _buffer_and_slices(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> List
     lasts = any(a.b for a in desc.attrs if a.name == _OUTLIVES)
     if lasts or len(results.get(_BUFFER, ())) != 1 or len(found) != len(op.writes()):
         return []
-    plain = all(
-        v.kind is ValueKind.DENSE and not (v.persistable or v.fed or v.fetched) for v in found)
+    plain = all(v.kind is ValueKind.DENSE and not v.known_outside for v in found)
     return found if plain else []
 
 
