@@ -43,6 +43,17 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
             yield runner.run(first + sequence)
 
 
+def fitter_of(runner: Runner, tried: Sequence[Plan], best: Plan, finished: Plan,
+              sequences: Sequences) -> Fitter:
+    """What every budget picks from in the main block: `tried` recompute nothing there, `best` has the lowest peak of them, `finished` is
+    taken where nothing is gained."""
+    return Fitter(bases(runner, [best, *tried], sequences, whole=True),
+                  finished,
+                  runner.context,
+                  exact=True,
+                  reorder=reordered(runner, best.original))
+
+
 def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int,
                   sequences: Sequences, finish: Callable[[Plan], Plan]) -> Plan:
     """The cheapest plan that needs at most `budget` bytes above resting when it is finished.
@@ -61,11 +72,7 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     finished = next((plan for plan in _cheapest_first([best, *tried])
                      if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
     if finished is None or finished.extra_seconds:
-        fitter = Fitter(bases(runner, [best, *tried], sequences, whole=True),
-                        best if finished is None else finished,
-                        runner.context,
-                        exact=True,
-                        reorder=reordered(runner, best.original))
+        fitter = fitter_of(runner, tried, best, best if finished is None else finished, sequences)
         finished = fitter.within_peak(budget, judge) or fitter.lowest()
     done = finish(replace(finished, left_alone=best.left_alone))
     if done.sure_bytes > budget:
