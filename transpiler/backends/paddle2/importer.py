@@ -345,15 +345,8 @@ class _Importer:
             outer = self._graph.values[self._resolve(name, self._block_of(op.region))]
             if name in kept or outer.parameter or outer.kind is not ValueKind.DENSE:
                 continue
-            copy = self._graph.new_value(name,
-                                         region.id,
-                                         dtype=outer.dtype,
-                                         shape=outer.shape,
-                                         size=outer.size,
-                                         at_most=outer.at_most,
-                                         lod_level=outer.lod_level)
-            copies[name] = copy.id
-            pairs.append((outer.id, copy.id))
+            copies[name] = self._value_like(outer, name, region)
+            pairs.append((outer.id, copies[name]))
         return tuple(pairs)
 
     def _link_output_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
@@ -366,16 +359,19 @@ class _Importer:
         for outer_name, inner_name in zip(outside, inside):
             outer = self._graph.values[self._resolve(outer_name, self._block_of(op.region))]
             if inner_name not in scope:
-                scope[inner_name] = self._graph.new_value(inner_name,
-                                                          region.id,
-                                                          kind=outer.kind,
-                                                          dtype=outer.dtype,
-                                                          shape=outer.shape,
-                                                          size=outer.size,
-                                                          at_most=outer.at_most,
-                                                          lod_level=outer.lod_level).id
+                scope[inner_name] = self._value_like(outer, inner_name, region)
             pairs.append((outer.id, scope[inner_name]))
         return tuple(pairs)
+
+    def _value_like(self, outer: Value, name: str, region: Region) -> int:
+        return self._graph.new_value(name,
+                                     region.id,
+                                     kind=outer.kind,
+                                     dtype=outer.dtype,
+                                     shape=outer.shape,
+                                     size=outer.size,
+                                     at_most=outer.at_most,
+                                     lod_level=outer.lod_level).id
 
     def _hand_out_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
                             slot: str) -> Tuple[Tuple[int, int], ...]:
