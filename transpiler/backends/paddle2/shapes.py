@@ -56,16 +56,11 @@ class Inferred(NamedTuple):
     at_most: Shapes
 
 
-def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
-    """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
+def infer(program: framework_pb2.ProgramDesc) -> Inferred:
+    """Shape of every tensor variable; None where a dim depends on data or can't be inferred: what is known of those at the most.
 
     A name that is written more than once has the largest of its shapes.
     """
-    return infer(program).shapes
-
-
-def infer(program: framework_pb2.ProgramDesc) -> Inferred:
-    """The same, with what those that have no shape are at the most."""
     message = without_framework(program)
     declared = _declared(message)
     prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
@@ -479,7 +474,7 @@ class _Inference:
             result = block.find_var_recursive(op.output('Out')[0].encode())
             if words.lod_level() == 1:
                 result.set_shape([self._row_counts[_SENTENCES], *result.shape()[1:]])
-        elif kind == 'read_from_array' and _has_input(op, 'X_W'):
+        elif kind == 'read_from_array' and 'X_W' in op.input_names() and op.input('X_W'):
             # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
             like = block.find_var_recursive(op.input('X_W')[0].encode())
             block.find_var_recursive(op.output('Out')[0].encode()).set_shape(like.shape())
@@ -506,7 +501,3 @@ def _check_lists(step: _Step) -> None:
 
 _SEQUENCE_KINDS = ('lod_rank_table', 'sequence_pool')
 _ROWS_OF_TABLES = ('lod_tensor_to_array', 'array_to_lod_tensor', 'shrink_rnn_memory')
-
-
-def _has_input(op: core.OpDesc, slot: str) -> bool:
-    return slot in op.input_names() and bool(op.input(slot))
