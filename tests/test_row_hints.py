@@ -25,4 +25,4 @@ def test_one_number_is_the_batch_alone() -> None:
 @pytest.mark.parametrize('given', [{'x': 0}, {'x': 'many'}, {3: 4}, -1, 2.5])
 def test_rows_that_are_none_are_refused(given: Any) -> None:
     with pytest.raises(InvalidArgumentError):
-        row_hints('batch_size', given)
+        row_hints(given)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional
+from types import MappingProxyType
+from typing import Any, Iterable, List, Mapping, Optional
 
 from paddle.base.proto import framework_pb2
 
 ROLE = 'op_role'
+# Fields of an attribute by its type.
+_FIELDS: Mapping[int, str] = MappingProxyType({
+    framework_pb2.INT: 'i', framework_pb2.FLOAT: 'f', framework_pb2.STRING: 's',
+    framework_pb2.BOOLEAN: 'b', framework_pb2.LONG: 'l', framework_pb2.FLOAT64: 'float64',
+    framework_pb2.INTS: 'ints', framework_pb2.LONGS: 'longs', framework_pb2.FLOATS: 'floats',
+    framework_pb2.BOOLEANS: 'bools', framework_pb2.STRINGS: 'strings',
+})  # yapf: disable
 # What attributes say of who made an op, not of what it computes.
 OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', ROLE, 'op_role_var'})
 
@@ -24,6 +32,15 @@ def written_by(*ops: framework_pb2.OpDesc) -> List[str]:
 def named_by(*ops: framework_pb2.OpDesc) -> List[str]:
     """What they read and write, op by op."""
     return [name for op in ops for name in (*read_by(op), *written_by(op))]
+
+
+def value_of(attribute: framework_pb2.OpDesc.Attr) -> Any:
+    """A number, a text, or a list of them; None for one of another type, as a block is."""
+    field = _FIELDS.get(attribute.type)
+    if field is None:
+        return None
+    value = getattr(attribute, field)
+    return value if isinstance(value, (int, float, str)) else list(value)
 
 
 def role_of(op: framework_pb2.OpDesc) -> Optional[int]:

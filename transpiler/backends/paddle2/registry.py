@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
@@ -26,6 +26,9 @@ from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
+# What `python -m benchmarks.kernels.fresh`, `late` and `separate` found by running each kernel, by kind of operator: slots of results
+# in which it goes on with what is there; those that it makes in other memory at first, and whether it does so where it needs none of
+# its own, too; and by slot of a result, slots of operands that are not read for that alone.
 FRESH = Path(__file__).with_name('fresh_results.json')
 LATE = Path(__file__).with_name('late_results.json')
 SEPARATE = Path(__file__).with_name('separate_results.json')
@@ -100,7 +103,7 @@ class OpRegistry:
         if desc.type in _BY_ATTRIBUTES:
             signature += (_updates(desc), _unchanged(desc, self._rank), _adds(desc), _fills(desc),
                           _folds(desc), _replay(desc), _is_elementwise(desc), rows_of(desc))
-        if desc.type in _separate_slots():
+        if desc.type in _measured(SEPARATE):
             signature += (_separate(desc),)
         if signature in self._with_attributes:
             signature += (_attribute_bytes(desc),)
@@ -223,38 +226,24 @@ def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
 
 
 def _fresh_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
-    return _positions(desc.outputs, _fresh_slots().get(desc.type, ()))
+    return _positions(desc.outputs, _measured(FRESH).get(desc.type, ()))
 
 
-@lru_cache(maxsize=1)
-def _fresh_slots() -> Mapping[str, Sequence[str]]:
-    """Slots of results by kind of operator, as `python -m benchmarks.kernels.fresh` found them by running each kernel."""
-    return MappingProxyType(json.loads(FRESH.read_text(encoding='utf-8')))
+@lru_cache(maxsize=None)
+def _measured(table: Path) -> Mapping[str, Any]:
+    """What stands in FRESH, LATE or SEPARATE."""
+    return MappingProxyType(json.loads(table.read_text(encoding='utf-8')))
 
 
 def _late_positions(desc: framework_pb2.OpDesc, always: bool) -> FrozenSet[int]:
-    slots = _late_slots().get(desc.type, {})
+    slots = _measured(LATE).get(desc.type, {})
     return _positions(desc.outputs, [slot for slot, each in slots.items() if each is always])
-
-
-@lru_cache(maxsize=1)
-def _late_slots() -> Mapping[str, Mapping[str, bool]]:
-    """Slots of results by kind of operator, as `python -m benchmarks.kernels.late` found them by running each kernel; with each,
-    whether it is late where the kernel needs no memory of its own, too."""
-    return MappingProxyType(json.loads(LATE.read_text(encoding='utf-8')))
-
-
-@lru_cache(maxsize=1)
-def _separate_slots() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """By kind of operator and slot of a result, slots of operands that are not read for it alone, as
-    `python -m benchmarks.kernels.separate` found them by running each kernel."""
-    return MappingProxyType(json.loads(SEPARATE.read_text(encoding='utf-8')))
 
 
 def _alone(desc: framework_pb2.OpDesc) -> Dict[str, Sequence[str]]:
     """By slot of a result that it is asked for, slots that are not read for that alone; nothing if that is not sure of each. Kernels of
     devices were not run."""
-    slots = _separate_slots().get(desc.type, {})
+    slots = _measured(SEPARATE).get(desc.type, {})
     asked = [s for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
     sure = slots and all(len(s.arguments) == 1 and s.parameter in slots for s in asked)
     if not sure or not _runs_on_own_cpu_kernel(desc) or is_channel_last(desc):
