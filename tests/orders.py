@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Iterator, List, Tuple
 
 from tests.graphs import Draft
-from transpiler.analysis.dependences import dependences
+from transpiler.analysis.dependences import Dependences, dependences
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.passes.orders.order_problem import Order, OrderProblem, region_problem
@@ -29,6 +29,14 @@ def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
         draft.op('op', ' '.join(reads), name, in_place=((0, 0),) if dice.random() < 0.4 else ())
         names.append(name)
     return draft.graph
+
+
+def allows(found: Dependences, order: Order) -> bool:
+    """Whether `order` has every op once, and each after all that it depends on."""
+    position = {op: at for at, op in enumerate(order)}
+    if sorted(position) != list(range(len(found.ops))):
+        return False
+    return all(position[p] < position[i] for i, ps in enumerate(found.before) for p in ps)
 
 
 def problem_of(graph: Graph, region: int = 0, **dims: int) -> OrderProblem:

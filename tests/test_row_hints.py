@@ -32,4 +32,4 @@ def test_other_open_dims_go_by_input_and_dim_and_are_no_rows() -> None:
 @pytest.mark.parametrize('given', [{'x': 0}, {'x': 'many'}, {3: 4}, -1, 2.5])
 def test_rows_that_are_none_are_refused(given: Any) -> None:
     with pytest.raises(InvalidArgumentError):
-        row_hints('batch_size', given)
+        row_hints(given)

@@ -59,7 +59,7 @@ def agreed(request: Request,
     """
     budget = arguments.byte_count('budget', request.budget)
     own = {
-        'batch_size': _pairs(arguments.row_hints('batch_size', request.batch_size)),
+        'batch_size': _pairs(arguments.row_hints(request.batch_size)),
         'trip_count': _pairs(request.trip_count),
         'cost': asdict(cost or CostModel()),
         'budget': budget,

@@ -13,6 +13,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
 
 from transpiler.errors import InvalidArgumentError
 from transpiler.ir.symbols import is_batch, is_length, is_step, is_trip, is_words
+from transpiler.plain import flat
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
 RUNTIMES = {
@@ -46,18 +47,13 @@ def _shown(given: Any) -> str:
 
 def names_of(argument: str, given: Any) -> FrozenSet[str]:
     """Names in `given`: None, one name or Variable, or a collection of them, nested or not."""
-    names, left, seen = set(), [given], set()
-    while left:
-        item = left.pop()
+    names = set()
+    for item in flat(given):
         if isinstance(item, str):
             names.add(item)
-        elif isinstance(item, (set, frozenset, list, tuple)):
-            if id(item) not in seen:  # a list may hold itself
-                left.extend(item)
-            seen.add(id(item))
         elif _is_variable(item):
             names.add(item.name)
-        elif item is not None:
+        else:
             raise InvalidArgumentError(
                 f'{argument} takes names or Variables of the program (one, or '
                 f'a set, list or tuple of them), not {type(item).__name__}')
@@ -84,15 +80,15 @@ def positive(argument: str, given: Optional[int]) -> Optional[int]:
 Rows = Union[None, int, Mapping[str, int]]
 
 
-def row_hints(argument: str, given: Rows) -> Rows:
-    """Rows that are fed, of all inputs or by the name of the input; and other open dims by theirs."""
+def row_hints(given: Rows) -> Rows:
+    """`batch_size`: rows that are fed, of all inputs or by the name of the input; and other open dims by theirs."""
     if not isinstance(given, Mapping):
-        return positive(argument, given)
+        return positive('batch_size', given)
     for name in given:
         if not isinstance(name, str):
             raise InvalidArgumentError(
-                f'{argument} takes rows by names of inputs, not by {_shown(name)}')
-    return {name: positive(argument, rows) for name, rows in given.items() if rows is not None}
+                f'batch_size takes rows by names of inputs, not by {_shown(name)}')
+    return {name: positive('batch_size', rows) for name, rows in given.items() if rows is not None}
 
 
 def check_level(level: int) -> int:

@@ -32,6 +32,9 @@ _SECONDS_BETWEEN_LINES = 5.0
 _LONGEST = 300
 _PROGRAM = click.Path(
     readable=False)  # a shell completes files; what is wrong with one is told by who reads it
+_TRACE = click.option('--trace',
+                      type=click.Path(dir_okay=False),
+                      help='Also a Chrome/Perfetto trace.')
 # What options are called in Python, where errors come from.
 _OPTIONS = {
     'fetch_list': '--fetch',
@@ -139,6 +142,13 @@ def _planning_options(command: Callable) -> Callable:
     return _talking(command)
 
 
+def _writing(target: str, what: str) -> Callable[[Callable], Callable]:
+    """Adds --output, which `target` stands for in the usage, and --force."""
+    output = click.option('-o', '--output', required=True, type=_PROGRAM, metavar=target, help=what)
+    force = click.option('--force', is_flag=True, help=f'Replace {target}.')
+    return lambda command: output(force(command))
+
+
 def _talking(command: Callable) -> Callable:
     """Adds -q and -v, of which `_talk` tells."""
     options = [(_QUIET, 'Nothing on stderr but errors.'),
@@ -184,14 +194,8 @@ def main() -> None:
 
 @main.command(short_help='Write a program that needs less memory.')
 @click.argument('source', metavar='IN', type=_PROGRAM)
-@click.option('-o',
-              '--output',
-              required=True,
-              type=_PROGRAM,
-              metavar='OUT',
-              help='Where the new program goes.')
-@click.option('--force', is_flag=True, help='Replace OUT.')
-@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_writing('OUT', 'Where the new program goes.')
+@_TRACE
 @_planning_options
 def optimize(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
              **hints: Any) -> None:
@@ -206,7 +210,7 @@ def optimize(source: str, output: str, force: bool, trace: Optional[str], as_jso
 
 @main.command(short_help='What a program needs, and what optimize would bring.')
 @click.argument('source', metavar='IN', type=_PROGRAM)
-@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_TRACE
 @click.option('--ir', is_flag=True, help='The graph before and after instead, as text.')
 @click.option('--why',
               is_flag=True,
@@ -315,14 +319,8 @@ def check(source: str, target: str, feed: Optional[str], fetch: Tuple[str, ...],
 
 @main.command(short_help='Draw the memory as one HTML page.')
 @click.argument('source', metavar='IN', type=_PROGRAM)
-@click.option('-o',
-              '--output',
-              required=True,
-              type=_PROGRAM,
-              metavar='HTML',
-              help='Where the page goes.')
-@click.option('--force', is_flag=True, help='Replace HTML.')
-@click.option('--trace', type=click.Path(dir_okay=False), help='Also a Chrome/Perfetto trace.')
+@_writing('HTML', 'Where the page goes.')
+@_TRACE
 @_planning_options
 def view(source: str, output: str, force: bool, trace: Optional[str], as_json: bool,
          **hints: Any) -> None:
@@ -360,13 +358,7 @@ def serve_settings(source: str, as_json: bool) -> None:
 
 @main.command(short_help='Give the buffers of a CSV offsets in one arena.')
 @click.argument('source', metavar='FILE.csv', type=click.Path(dir_okay=False))
-@click.option('-o',
-              '--output',
-              required=True,
-              type=_PROGRAM,
-              metavar='OUT.csv',
-              help='Where the offsets go.')
-@click.option('--force', is_flag=True, help='Replace OUT.csv.')
+@_writing('OUT.csv', 'Where the offsets go.')
 @click.option('--alignment',
               type=click.IntRange(1),
               default=1,

@@ -139,29 +139,30 @@ def decide(backend: Backend,
         options.progress('running kernels')
         backend.run_kernels(imported)
     options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
-    closed = _ALREADY if task.done in imported.done else _CLOSED.format(
-        imported.closed) if imported.closed else ''
+    closed = _why_closed(imported, task)
     if closed:
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program
     with _holding(held):
         proved = _proved(backend, imported, runtime, Sizes(*sizes), options, task)
     dims = dict(proved.plan.sizes[0]) if proved.plan.sizes else dims
-    said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
     served = request.runtime == 'predictor'  # which runs another operator instead
     piles = '' if served else _piles_up(proved.plan, runtime)
     if piles and budget is not None:
         raise MemoryBudgetError(piles, proved.plan.sure_bytes, held)
+    said = proved.note or closed or ('' if proved.plan.changed else _NOTHING_HELPS)
     alike = _ALIKE.format(request.workers) if request.workers else ''
     note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles, alike)))
-    report = build_report(proved.plan,
-                          runtime,
-                          dims,
-                          assumed,
-                          time.perf_counter() - started,
-                          note,
-                          options=None if closed else options)
+    seconds, asked = time.perf_counter() - started, None if closed else options
+    report = build_report(proved.plan, runtime, dims, assumed, seconds, note, options=asked)
     return Decision(proved.plan, dims, report, proved.written, imported, held)
+
+
+def _why_closed(imported: Imported, task: Task) -> str:
+    """Why nothing is to be changed; '' if it may be."""
+    if task.done in imported.done:
+        return _ALREADY
+    return _CLOSED.format(imported.closed) if imported.closed else ''
 
 
 def _besides(graph: Graph, request: Request) -> int:

@@ -1,9 +1,9 @@
-"""Names are text: what a terminal would act on, or not show, is written out."""
+"""Names are text, alone or in lists: what a terminal would act on, or not show, is written out."""
 
 from __future__ import annotations
 
 import difflib
-from typing import Iterable
+from typing import Any, Iterable, Iterator
 
 _MOST_MEANT = 3
 
@@ -28,6 +28,19 @@ def meant_or_some(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     some = f' It has {quoted(names, _MOST_MEANT)}.' if names else ''
     return did_you_mean(name, names) or some
+
+
+def flat(given: Any) -> Iterator[Any]:
+    """What is in `given`, which may be a set, a list or a tuple, in such ones in it, and so on; no None."""
+    pending, seen = [given], set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (set, frozenset, list, tuple)):
+            if id(item) not in seen:  # a list may hold itself
+                pending.extend(item)
+            seen.add(id(item))
+        elif item is not None:
+            yield item
 
 
 def quoted(names: Iterable[str], most: int) -> str:

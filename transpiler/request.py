@@ -46,7 +46,7 @@ class Request:
     def checked(self) -> Request:
         """The same; raises InvalidArgumentError for what could not be said of any program."""
         self.names()
-        arguments.row_hints('batch_size', self.batch_size)
+        arguments.row_hints(self.batch_size)
         arguments.byte_count('budget', self.budget)
         arguments.check_trips(self.trip_count)
         return self
@@ -68,7 +68,7 @@ class Request:
             TranspilerError: hints that are none, or name what is no input and no loop, or are beyond all sizes.
         """
         given = graph.symbols() if symbols is None else frozenset(symbols)
-        rows, trips = arguments.row_hints('batch_size', self.batch_size), self.trip_count
+        rows, trips = arguments.row_hints(self.batch_size), self.trip_count
         lengths = frozenset(filter(is_length, given))
         if self.workers:
             rows = _of_these(rows, inputs | lengths)

@@ -23,7 +23,7 @@ from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import Kernel
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
 from transpiler.backends.paddle3.importer import COMBINE, SLICE, SPLIT
-from transpiler.backends.paddle3.known_workspaces import (NUMBERS, attribute_names, attributes_of)
+from transpiler.backends.paddle3.known_workspaces import NUMBERS, attributes_of, number_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
 from transpiler.backends.paddle3.tensors import dtype_of, item_bytes, short_name
 from transpiler.backends.paddle3.workspaces import peak_while
@@ -147,7 +147,10 @@ class _Bench:
             peak = peak_while(program, self._scope)
             own, slots = peak - max(before, current_bytes()), self._slots(op)
         find = attributes_of(op)
-        attributes = {name: find(name) for name in attribute_names(op) if name not in _NOT_FACTS}
+        numbers = (name for name in op.get_input_names() if number_of(op, name) is not None)
+        attributes = {
+            name: find(name) for name in (*op.get_attr_names(), *numbers) if name not in _NOT_FACTS
+        }
         unlike = {
             name: each for name, value in zip(op.get_output_names(), op.results())
             for each in self._types(value)

@@ -221,8 +221,8 @@ def test_what_a_branch_leaves_to_a_late_collector_is_there_when_it_is_through() 
     draft.op('end', '', '')
     timeline = Timeline(draft.graph, COLLECTING, {})
     assert timeline.peak_bytes == 3 * UNIT
-    assert timeline.lagging_points()[4].bytes == 5 * UNIT  # x, a and b beside c and d
-    assert timeline.lagging_points()[-1].bytes == 3 * UNIT  # x, c and d
+    assert timeline.lagging()[4] == 5 * UNIT  # x, a and b beside c and d
+    assert timeline.lagging()[-1] == 3 * UNIT  # x, c and d
 
 
 def test_which_branch_is_the_fullest_depends_on_the_dims() -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import sub
 from typing import Dict, List
 
 import pytest
@@ -421,8 +422,8 @@ def test_what_a_loop_leaves_to_a_sleeping_collector_is_there_for_all_of_a_short_
     timeline = Timeline(graph, COLLECTING, {'T': trips})
     released = frozenset(v.storage for v in graph.values)
     left = 2 * UNIT * min(trips, 5)
-    assert timeline.uncollected_points(released)[-1].bytes == UNIT + 4  # h is fed
-    assert timeline.uncollected_points(released, lags=True)[-1].bytes == UNIT + 4 + left
+    assert timeline.uncollected(released, False)[-1] == UNIT + 4  # h is fed
+    assert timeline.uncollected(released, True)[-1] == UNIT + 4 + left
     assert timeline.left_inside == left
     assert Timeline(graph, IDEAL, {'T': trips}).left_inside == 0
 
@@ -431,9 +432,7 @@ def test_what_a_loop_leaves_is_gone_when_the_collector_has_woken_up() -> None:
     graph = after_a_loop(9, 1 << 20).graph  # 4 MiB: a millisecond each
     timeline = Timeline(graph, COLLECTING, {'T': 3})
     released = frozenset(v.storage for v in graph.values)
-    later = [
-        point.bytes - each.bytes for point, each in zip(
-            timeline.uncollected_points(released, lags=True), timeline.uncollected_points(released))
-    ]
+    later = list(
+        map(sub, timeline.uncollected(released, True), timeline.uncollected(released, False)))
     assert later[4:] == [6 * UNIT] * 4 + [0] * 5
     assert timeline.left_inside == 0

@@ -17,7 +17,7 @@ from tests.harness import Case, Mode, Peak, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import (peak_if_renamed, points_with_workspaces,
+from transpiler.analysis.workspace import (bytes_with_workspaces, peak_if_renamed,
                                            unknown_workspaces)
 from transpiler.ir import RELEASE, Graph, Op, Size
 from transpiler.runtime import COLLECTING
@@ -191,8 +191,8 @@ def test_memory_is_taken_late_by_kernels_that_need_some_of_their_own(own: int) -
 
 
 def _bytes_at(graph: Graph, op: Op) -> int:
-    points = points_with_workspaces(graph, Timeline(graph, COLLECTING, {}))
-    return next(point.bytes for point in points if point.op == op.id)
+    timeline = Timeline(graph, COLLECTING, {})
+    return dict(zip(timeline.order, bytes_with_workspaces(graph, timeline)))[op.id]
 
 
 def test_kernels_that_nobody_measured_are_named() -> None:
@@ -215,9 +215,9 @@ def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
     draft.op('op', 'b', 'd')
     draft.op('op', 'd', 'e')
     timeline = Timeline(draft.graph, COLLECTING, {})
-    found = points_with_workspaces(draft.graph, timeline)
+    found = bytes_with_workspaces(draft.graph, timeline)
     live = [point.bytes for point in timeline.points]
-    assert [point.bytes - before for point, before in zip(found, live)] == [0, 0, 8192, 8192, 8192]
+    assert [each - before for each, before in zip(found, live)] == [0, 0, 8192, 8192, 8192]
 
 
 def test_what_needs_no_copy_keeps_its_buffer_to_the_end_of_the_first_run() -> None:

@@ -105,7 +105,7 @@ def test_a_skip_connection_is_made_again_for_a_budget_and_where_all_may_be() -> 
     tight = _planned(graph, budget=lowest.sure_bytes)
     assert _again(tight) == 1 and tight.sure_bytes <= lowest.sure_bytes
     assert tight.recomputed is not None and tight.recomputed.seconds == lowest.recomputed.seconds
-    assert tight.recomputed.bound_seconds == pytest.approx(tight.recomputed.seconds, abs=1e-9)
+    assert tight.recomputed.bound()() == pytest.approx(tight.recomputed.seconds, abs=1e-9)
     roomy = _planned(graph, budget=free.budget_bytes)
     assert _again(roomy) == 0
 

@@ -21,7 +21,7 @@ from transpiler.cli import main
 from transpiler.errors import InvalidArgumentError
 from transpiler.planning import PlanOptions
 from transpiler.request import Request
-from transpiler.serving import probing, row_wise
+from transpiler.serving import comparing, row_wise
 from transpiler.serving.enclosure import enclose
 from transpiler.serving.files import read_program
 from transpiler.serving.in_parts import Chain, run_in_parts
@@ -43,7 +43,7 @@ def results(path: str, **feed: np.ndarray):
     return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
 
 
-_IN_A_PROCESS = probing.answer_apart
+_IN_A_PROCESS = comparing.answer_apart
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +51,14 @@ def forked_probes(monkeypatch) -> None:
     """Programs are compared in a process of their own all the same, but it need not import Paddle each time."""
 
     def forked(_module: str, question: Dict[str, Any], _program: str) -> Optional[str]:
-        return apart(probing.compare, probing.ProbeSpec(**question))
+        return apart(comparing.compare, comparing.ProbeSpec(**question))
 
-    monkeypatch.setattr(probing, 'answer_apart', forked)
+    monkeypatch.setattr(comparing, 'answer_apart', forked)
 
 
 def test_programs_are_compared_in_a_process_of_the_users(tiny, monkeypatch):
     _, forked = optimized(tiny, 2, IN_PARTS)
-    monkeypatch.setattr(probing, 'answer_apart', _IN_A_PROCESS)
+    monkeypatch.setattr(comparing, 'answer_apart', _IN_A_PROCESS)
     _, usual = optimized(tiny, 2, IN_PARTS)
     assert saving(usual) == saving(forked) > 0
 

@@ -91,8 +91,7 @@ class Alternatives:
         never: Set[int] = set()
         values, regions = self._graph.values, self._graph.regions
         for value in values:
-            outlives = value.fed or value.fetched or value.persistable or value.skipped
-            if outlives or value.kind is not ValueKind.DENSE:
+            if value.may_be_asked_for or value.kind is not ValueKind.DENSE:
                 never.add(value.storage)
         for op in self._graph.walk():
             if op.kind == RELEASE:

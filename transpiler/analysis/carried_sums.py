@@ -54,7 +54,7 @@ def _is_made_for(graph: Graph, region: Region, argument: int, makers: Mapping[in
     start = loop.operands[at + 1]
     maker = makers.get(start)
     value = graph.values[start]
-    if maker is None or value.fed or value.fetched or value.persistable or value.skipped:
+    if maker is None or value.may_be_asked_for:
         return False
     return ((at + 1, at) in loop.facts.in_place and loop.operands.count(start) == 1 and
             maker.region == loop.region and maker.facts.known and

@@ -53,7 +53,7 @@ class ControlFlowGraph:
         for value in self._graph.values:
             own.setdefault(value.region, []).append(value.id)
         return frozenset(v for region, node in self.entry_of.items() if region
-                         for v in _members(self._live_in[node] & _mask(own.get(region, ()))))
+                         for v in _members(self._live_in[node] & bit_set(own.get(region, ()))))
 
     def _add(self, op: int, uses: Iterable[int], defs: Iterable[int],
              after: Iterable[int] = ()) -> int:
@@ -93,8 +93,8 @@ class ControlFlowGraph:
         return self._add(op.id, (), (), ends + [start])
 
     def _solve(self) -> Tuple[List[int], List[int]]:
-        uses = [_mask(n.uses) for n in self.nodes]
-        kept = [~_mask(n.defs) for n in self.nodes]
+        uses = [bit_set(n.uses) for n in self.nodes]
+        kept = [~bit_set(n.defs) for n in self.nodes]
         live_in, live_out = [0] * len(self.nodes), [0] * len(self.nodes)
         changed = True
         while changed:  # backward order settles straight-line code in one sweep; a sweep more per loop level
@@ -109,7 +109,8 @@ class ControlFlowGraph:
         return live_in, live_out
 
 
-def _mask(values: Iterable[int]) -> int:
+def bit_set(values: Iterable[int]) -> int:
+    """A number with these bits set."""
     mask = 0
     for v in values:
         mask |= 1 << v

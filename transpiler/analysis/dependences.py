@@ -24,13 +24,6 @@ class Dependences:
     def __post_init__(self) -> None:
         self.after = successors(self.before)
 
-    def allows(self, order: Iterable[int]) -> bool:
-        """Whether `order` (indices) has every op once, and each after all that it depends on."""
-        position = {op: at for at, op in enumerate(order)}
-        if sorted(position) != list(range(len(self.ops))):
-            return False
-        return all(position[p] < position[i] for i, ps in enumerate(self.before) for p in ps)
-
 
 def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) -> Dependences:
     """The dependences among the ops of `region`; `accesses` are those of `graph`, in whatever order.

@@ -52,7 +52,7 @@ class InPlace:
 
     def _protected(self, storage: int) -> bool:
         value = self._graph.values[storage]
-        return value.fed or value.fetched or value.persistable
+        return value.known_outside
 
 
 def hands_on(op: Op) -> bool:

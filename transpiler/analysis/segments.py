@@ -63,8 +63,7 @@ def outside(graph: Graph, segments: Segments) -> FrozenSet[int]:
             if home[storage] != segment or segment < 0:
                 found.add(storage)
     for value in graph.values:
-        if (value.persistable or value.fed or value.fetched or value.skipped or value.buffer >= 0 or
-                value.kind not in _LOCAL):
+        if value.may_be_asked_for or value.buffer >= 0 or value.kind not in _LOCAL:
             found.add(value.storage)
     return frozenset(found)
 

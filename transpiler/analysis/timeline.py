@@ -200,31 +200,24 @@ class Timeline:
 
     @property
     def lagging_peak_bytes(self) -> int:
-        """The peak of `lagging_points`."""
-        return self.once('lagging peak',
-                         lambda: max(self._live_bytes(_Late(self.ops_late)), default=0))
+        """The most bytes of `lagging`."""
+        return self.once('lagging peak', lambda: max(self.lagging(), default=0))
 
-    def lagging_points(self) -> List[Point]:
-        """As `points`, if each storage is freed late.
+    def lagging(self) -> List[int]:
+        """The bytes of `points`, if each storage is freed late.
 
         Paddle's collector frees in a thread of its own: the next ops may allocate before that. A storage whose next
         tenant moves in at once is not freed in between, and RELEASE ops free by themselves: both are safe from it.
         """
-        return self._points(self._live_bytes(_Late(self.ops_late)))
+        return self._live_bytes(_Late(self.ops_late))
 
-    def uncollected_points(self,
-                           released: FrozenSet[int] = frozenset(),
-                           lags: bool = False) -> List[Point]:
-        """As `points`, if of the main block nothing is freed in a run but by RELEASE ops, and what only `released` storages
-        hold. In loops and branches it is freed in time, or late as in `lagging_points` if that `lags`; what they leave to the
+    def uncollected(self, released: FrozenSet[int], lags: bool) -> List[int]:
+        """The bytes of `points`, if of the main block nothing is freed in a run but by RELEASE ops, and what only `released` storages
+        hold. In loops and branches it is freed in time, or late as in `lagging` if that `lags`; what they leave to the
         collector is there until that has come for sure.
 
         The collector's thread sleeps: where a step takes no longer than that, it does not come in time for any of it.
         """
-        return self._points(self.uncollected(released, lags))
-
-    def uncollected(self, released: FrozenSet[int], lags: bool) -> List[int]:
-        """The bytes of `uncollected_points`."""
         if not lags or self._allocations is not None:  # nothing is left to a collector inside
             return self._live_bytes(_Late(_never_in_main, released))
         return self._live_bytes(_Late(self._never_in_main_and_late, released, self._asleep))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from transpiler.analysis.timeline import Point, Timeline
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
 
 
@@ -14,18 +14,13 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
     return op.workspace.evaluate(dims) if op.workspace else 0
 
 
-def points_with_workspaces(graph: Graph, timeline: Timeline) -> List[Point]:
-    """The points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
-    return list(map(Point, timeline.order, bytes_with_workspaces(graph, timeline)))
-
-
 def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
-    """The bytes of `points_with_workspaces`."""
+    """The bytes of the points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
     return _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
 
 
 def bytes_besides(graph: Graph, timeline: Timeline) -> List[int]:
-    """Of the bytes of `points_with_workspaces` those that each op takes for itself: its workspace, and memory that is too small."""
+    """Of `bytes_with_workspaces` those that each op takes for itself: its workspace, and memory that is too small."""
     return _with_workspaces(graph, timeline, [0] * len(timeline.order), ())
 
 
@@ -40,7 +35,7 @@ def uncollected_with_workspaces(graph: Graph,
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
-    """The most bytes of `points_with_workspaces`."""
+    """The most of `bytes_with_workspaces`."""
     return timeline.once('peak with workspaces',
                          lambda: max(bytes_with_workspaces(graph, timeline), default=0))
 
@@ -157,6 +152,6 @@ def _held_by_layout(graph: Graph) -> Iterator[Tuple[int, Size]]:
             read.update(v for v in op.reads() if v not in written)
             written.update(op.writes())
     for value in map(graph.values.__getitem__, sorted(read)):
-        kept = value.region or value.persistable or value.fed or value.fetched
+        kept = value.region or value.known_outside
         if not kept and value.bound is not None and last[value.id] + 1 < len(graph.regions[0].ops):
             yield last[value.id] + 1, value.bound

@@ -15,6 +15,16 @@ from transpiler.assignment.jit import njit
 
 
 @njit
+def empty_tree(count, sections):
+    """A tree without any of `count` ranges: (head, following), and room for a walk and for what it finds."""
+    nodes = 4
+    while nodes < 4 * max(sections, 1):
+        nodes *= 2
+    return (np.full(nodes, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64),
+            np.empty((128, 3), dtype=np.int64), np.empty(count, dtype=np.int64))
+
+
+@njit
 def insert(value, begin, end, sections, head, following):
     """Hang `value` on its node."""
     node, left, right = 1, 0, sections - 1
@@ -61,13 +71,7 @@ def fill_storages(order, begin, end, sections):
     Returns int64 (n,) storages. With `order` by falling size the newest is the smallest that fits.
     """
     count = len(order)
-    nodes = 4
-    while nodes < 4 * max(sections, 1):
-        nodes *= 2
-    head = np.full(nodes, -1, dtype=np.int64)
-    following = np.full(count, -1, dtype=np.int64)
-    stack = np.empty((128, 3), dtype=np.int64)
-    out = np.empty(count, dtype=np.int64)
+    head, following, stack, out = empty_tree(count, sections)
     taken_by = np.full(count, -1, dtype=np.int64)
     storages = np.empty(count, dtype=np.int64)
     opened = 0
@@ -113,13 +117,7 @@ def tightest_gap(size, tops, bottoms, found):
 def fill_arena(order, begin, end, size, sections, tight):
     """In `order`, each value into the lowest (or, if `tight`, the tightest) gap; int64 (n,)."""
     count = len(order)
-    nodes = 4
-    while nodes < 4 * max(sections, 1):
-        nodes *= 2
-    head = np.full(nodes, -1, dtype=np.int64)
-    following = np.full(count, -1, dtype=np.int64)
-    stack = np.empty((128, 3), dtype=np.int64)
-    out = np.empty(count, dtype=np.int64)
+    head, following, stack, out = empty_tree(count, sections)
     offsets = np.zeros(count, dtype=np.int64)
     for value in order:
         found = overlapping(value, begin, end, sections, head, following, stack, out)

@@ -8,13 +8,8 @@ from typing import List, Sequence, Tuple, Union
 _Line = Union[str, bytes]
 
 
-def source_line(callstack: Sequence[_Line]) -> str:
-    """The innermost user frame of the call stack that an op carries; the innermost of all if none is the user's."""
-    return next(iter(frames(callstack)), '')
-
-
 def frames(callstack: Sequence[_Line]) -> Tuple[str, ...]:
-    """All frames: the innermost of the user's first, then who called it, one after the other; last what it called, outermost first."""
+    """All frames of the call stack that an op carries: the innermost of the user's first, then who called it, one after the other; last what it called, outermost first."""
     found = [f for f in (_text(line).strip() for line in callstack) if f.startswith('File')]
     own = next((at for at in range(len(found))[::-1] if _is_users(found[at])), len(found) - 1)
     ordered: List[str] = [*found[own::-1], *found[own + 1:]] if found else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import weakref
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 from transpiler.backends.base import LiveBackend, Planner, SavedPrograms, StepBytes, Watching
 from transpiler.errors import InvalidProgramError, UnsupportedPaddleError
@@ -40,14 +40,19 @@ def live_programs(program: Any) -> LiveBackend:
         UnsupportedPaddleError: the installed Paddle is missing, or is one that nobody knows.
         InvalidProgramError: it is a program of another kind than this Paddle runs by default.
     """
+    name = _one_of(_BACK_ENDS, f'; its runtime is not modelled: {_INSTALL}')
+    _check_kind(program, paddle_version())
+    found: LiveBackend = importlib.import_module(name).LivePrograms()
+    return found
+
+
+def _one_of(modules: Mapping[str, str], otherwise: str) -> str:
+    """The one for the Paddle that is installed, by its first number; raises UnsupportedPaddleError, which says `otherwise`, if none is."""
     version = paddle_version()
     major = version.split('.')[0]
-    if major not in _BACK_ENDS:
-        raise UnsupportedPaddleError(
-            f'paddlepaddle {version} is installed; its runtime is not modelled: {_INSTALL}')
-    _check_kind(program, version)
-    found: LiveBackend = importlib.import_module(_BACK_ENDS[major]).LivePrograms()
-    return found
+    if major not in modules:
+        raise UnsupportedPaddleError(f'paddlepaddle {version} is installed{otherwise}')
+    return modules[major]
 
 
 def is_layer(target: Any) -> bool:
@@ -97,12 +102,8 @@ def watch(function: Any, plan: Planner) -> Watching:
     Raises:
         UnsupportedPaddleError: the installed Paddle is one whose layers nobody knows.
     """
-    version = paddle_version()
-    if version.split('.')[0] not in _LAYERS:
-        raise UnsupportedPaddleError(
-            f'paddlepaddle {version} is installed; layers are planned with '
-            f'paddlepaddle {", ".join(_LAYERS)}')
-    found: Watching = importlib.import_module(_LAYERS[version.split('.')[0]]).Watch(function, plan)
+    otherwise = f'; layers are planned with paddlepaddle {", ".join(_LAYERS)}'
+    found: Watching = importlib.import_module(_one_of(_LAYERS, otherwise)).Watch(function, plan)
     return found
 
 
@@ -118,11 +119,8 @@ def saved_programs() -> SavedPrograms:
     Raises:
         UnsupportedPaddleError: the installed Paddle is missing, or is one that nobody knows.
     """
-    version = paddle_version()
-    if version.split('.')[0] not in _SAVED:
-        raise UnsupportedPaddleError(
-            f'paddlepaddle {version} is installed, whose saved programs nobody knows: {_INSTALL}')
-    found: SavedPrograms = importlib.import_module(_SAVED[version.split('.')[0]]).Saved()
+    otherwise = f', whose saved programs nobody knows: {_INSTALL}'
+    found: SavedPrograms = importlib.import_module(_one_of(_SAVED, otherwise)).Saved()
     return found
 
 

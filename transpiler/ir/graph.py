@@ -82,6 +82,16 @@ class Value:
         """Its size, or else what it is at the most; None if nobody knows."""
         return self.at_most if self.size is None else self.size
 
+    @property
+    def known_outside(self) -> bool:
+        """Whether who runs the program gives it or takes it: fed, fetched, or kept from run to run."""
+        return self.fed or self.fetched or self.persistable
+
+    @property
+    def may_be_asked_for(self) -> bool:
+        """Whether somebody outside may look at it: it is `known_outside`, or the caller wants it left alone."""
+        return self.known_outside or self.skipped
+
     def copy(self) -> Value:
         """The same facts in an object of its own."""
         return Value(*_facts_of(self))
@@ -398,9 +408,13 @@ class Graph:
         return frozenset(v for op in self.walk() if op.region != 0 or op.regions
                          for v in op.reads() + op.writes())
 
-    def storage_members(self) -> Dict[int, List[int]]:
-        """Value ids by storage, for every storage that has more than one."""
+    def by_storage(self) -> Dict[int, List[int]]:
+        """Value ids by storage."""
         members: Dict[int, List[int]] = {}
         for value in self.values:
             members.setdefault(value.storage, []).append(value.id)
-        return {s: m for s, m in members.items() if len(m) > 1}
+        return members
+
+    def storage_members(self) -> Dict[int, List[int]]:
+        """The same, of every storage that has more than one."""
+        return {s: m for s, m in self.by_storage().items() if len(m) > 1}

@@ -76,7 +76,7 @@ class _Rules:
     def allow(self, region: Region, inner: int, outer: int) -> bool:
         """Whether the buffer of `inner`, of `region`, may become that of `outer`."""
         inside, outside = self._graph.values[inner], self._graph.values[outer]
-        if outside.fed or outside.fetched or outside.persistable or outside.skipped:
+        if outside.may_be_asked_for:
             return False
         if inside.region != region.id or outside.region != self._graph.ops[region.op].region:
             return False

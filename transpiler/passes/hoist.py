@@ -12,7 +12,7 @@ know that the loop writes it: it orders ops by the names that they declare.
 
 from __future__ import annotations
 
-from typing import Dict, List, Set
+from typing import Set
 
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
@@ -27,10 +27,7 @@ def hoist_storages(graph: Graph, context: PassContext) -> Graph:
     multiplied = {r.id for r in graph.regions if _is_kept_per_trip(graph, r.id)}
     rules = context.interference(graph)
     taken: Set[str] = {v.name for v in graph.values if v.region == 0}
-    members: Dict[int, List[int]] = {}
-    for value in graph.values:
-        members.setdefault(value.storage, []).append(value.id)
-    for values in members.values():
+    for values in graph.by_storage().values():
         names = {graph.values[v].name for v in values}
         movable = all(graph.values[v].region in multiplied and rules.outlived(v) for v in values)
         if movable and not names & taken:

@@ -17,7 +17,6 @@ from transpiler.ir import ADD_ROWS, ROW_NUMBERS, ROWS, Graph, Meaning, Op, OpFac
 from transpiler.ir.dtypes import ROW_NUMBER, SINGLE_AND_DOUBLE
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
-from transpiler.passes.sums import named_by_regions
 
 _MAIN = 0
 # Of the largest term; those of smaller ones are as large, as what is there of the largest one decides.
@@ -51,7 +50,7 @@ class _Splitter:
             for storages, users in zip(accesses.of(op)[:2], (self._readers, self._writers)):
                 for storage in storages:
                     users.setdefault(storage, []).append(self._position[op.id])
-        self._closed = named_by_regions(graph)
+        self._closed = graph.touched_elsewhere()
 
     def run(self) -> None:
         """Each sum that it splits, and what made its term, gives way to the parts."""
@@ -119,8 +118,7 @@ class _Splitter:
     def _is_plain(self, value: int) -> bool:
         facts = self._graph.values[value]
         return (facts.kind is ValueKind.DENSE and facts.region == _MAIN and
-                facts.storage == value and value not in self._closed and
-                not (facts.fed or facts.fetched or facts.persistable))
+                facts.storage == value and value not in self._closed and not facts.known_outside)
 
     def _fits(self, a: int, b: int) -> bool:
         """Whether the two are tensors of one type, and of one shape that is known whatever is fed."""

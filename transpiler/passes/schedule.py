@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
@@ -87,7 +87,7 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
         if choice.peak < peaks[region] * _WORTH_IT:
             order = keep_apart(problem, choice.order, _kinds(graph, given))
             peaks[region] = judge(problem, order)
-            graph.regions[region].ops = [given[i] for i in order]
+            _reordered(graph, region, order)
     return graph
 
 
@@ -103,11 +103,9 @@ def _judge(context: PassContext, timeline: Timeline, region: int, given: Sequenc
 
 def updates_early_in_main(graph: Graph, context: PassContext) -> Graph:
     """Runs parameter updates as early as they can, whether that lowers the peak yet or not."""
-    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
-    given = graph.regions[0].ops
-    order = keep_apart(problem, updates_early(problem), _kinds(graph, given))
-    graph.regions[0].ops = [given[i] for i in order]
-    return graph
+    problem = _main_problem(graph, context)
+    kinds = _kinds(graph, graph.regions[0].ops)
+    return _reordered(graph, 0, keep_apart(problem, updates_early(problem), kinds))
 
 
 def schedule_what_stays(graph: Graph, context: PassContext) -> Graph:
@@ -117,7 +115,7 @@ def schedule_what_stays(graph: Graph, context: PassContext) -> Graph:
     which no recomputation takes away. That matters where workers talk: what they send keeps its order. For one row, where all
     is small but parameters and their gradients, no order is taken that needs more than the given one.
     """
-    problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
+    problem = _main_problem(graph, context)
     few = Timeline(graph, context.runtime.freeing(), dict.fromkeys(context.dims, 1))
     of_few = region_problem(graph, 0, few, {r.id: 0 for r in graph.regions[1:]})
     given = graph.regions[0].ops
@@ -125,8 +123,7 @@ def schedule_what_stays(graph: Graph, context: PassContext) -> Graph:
     order = best_order(_lighter(problem, remat_problem(graph, context, context.collecting(graph))),
                        judge=lambda weighed, order: peak_bytes(weighed, order)
                        if peak_bytes(of_few, order) <= most else sys.maxsize).order
-    graph.regions[0].ops = [given[i] for i in keep_apart(problem, order, _kinds(graph, given))]
-    return graph
+    return _reordered(graph, 0, keep_apart(problem, order, _kinds(graph, given)))
 
 
 def _lighter(problem: OrderProblem, again: RematProblem) -> OrderProblem:
@@ -149,10 +146,7 @@ class InOrder:
     name: str
 
     def __call__(self, graph: Graph, context: PassContext) -> Graph:
-        problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
-        given = graph.regions[0].ops
-        graph.regions[0].ops = [given[i] for i in CANDIDATES[self.name](problem)]
-        return graph
+        return _reordered(graph, 0, CANDIDATES[self.name](_main_problem(graph, context)))
 
 
 def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
@@ -160,9 +154,20 @@ def space_updates_in_main(graph: Graph, context: PassContext) -> Graph:
     given = graph.regions[0].ops
     order, kinds = range(len(given)), _kinds(graph, given)
     if kinds.meet(order):
-        problem = _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
-        graph.regions[0].ops = [given[i] for i in keep_apart(problem, order, kinds)]
+        _reordered(graph, 0, keep_apart(_main_problem(graph, context), order, kinds))
     return graph
+
+
+def _reordered(graph: Graph, region: int, order: Iterable[int]) -> Graph:
+    """`graph`, changed: the ops of `region` stand in `order`, which has their positions."""
+    given = graph.regions[region].ops
+    graph.regions[region].ops = [given[i] for i in order]
+    return graph
+
+
+def _main_problem(graph: Graph, context: PassContext) -> OrderProblem:
+    """Of the main region, where nested ones need nothing."""
+    return _problem(graph, context, 0, {r.id: 0 for r in graph.regions[1:]})
 
 
 def _problem(graph: Graph,

@@ -8,7 +8,7 @@ or a memory that an unrolled loop reads at each step has such a sum for a gradie
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Set
+from typing import Dict, List
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
@@ -44,7 +44,7 @@ class _Splitter:
         for op in graph.region_ops(_MAIN):
             for storage in accesses.of(op)[1]:
                 self._writers.setdefault(storage, []).append(self._position[op.id])
-        self._closed = named_by_regions(graph)
+        self._closed = graph.touched_elsewhere()
 
     def run(self) -> Graph:
         following: Dict[int, List[int]] = {}  # position -> sums that go right after it
@@ -90,14 +90,3 @@ class _Splitter:
             following.setdefault(ready, []).append(self._cloner.op(op, (total, term), (result,)))
             total = result
         self._graph.ops[op.id] = replace(op, operands=(total, terms[-1]))
-
-
-def named_by_regions(graph: Graph) -> Set[int]:
-    """Values that a nested block uses, or may."""
-    found: Set[int] = set()
-    for op in graph.region_ops(_MAIN):
-        if op.regions:
-            found.update(op.reads() + op.writes())
-            for inner in graph.inside(op):
-                found.update(inner.reads() + inner.writes())
-    return found

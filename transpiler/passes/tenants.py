@@ -34,11 +34,8 @@ def tenants_by_region(graph: Graph, context: PassContext) -> Dict[int, List[Tena
     """Everything that may share, by region, in order of first definition."""
     rules = context.interference(graph)
     context.left_alone.update(rules.alone)
-    members: Dict[int, List[int]] = {}
-    for value in graph.values:
-        members.setdefault(value.storage, []).append(value.id)
     tenants: Dict[int, List[Tenant]] = {}
-    for storage, values in members.items():
+    for storage, values in graph.by_storage().items():
         if not any(v in rules.alone or v not in rules.spans for v in values):
             region = graph.values[values[0]].region
             tenants.setdefault(region, []).append(_tenant(graph, storage, values, rules))

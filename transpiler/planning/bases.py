@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Container, Iterator, List, Optional, Sequence
+from typing import Callable, Container, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.ir import Graph
 from transpiler.planning.plans import Plan

@@ -43,6 +43,17 @@ def levels(runner: Runner, best: Plan, sequences: Sequences) -> Iterator[Plan]:
             yield runner.run(first + sequence)
 
 
+def fitter_of(runner: Runner, tried: Sequence[Plan], best: Plan, finished: Plan,
+              sequences: Sequences) -> Fitter:
+    """What every budget picks from in the main block: `tried` recompute nothing there, `best` has the lowest peak of them, `finished` is
+    taken where nothing is gained."""
+    return Fitter(bases(runner, [best, *tried], sequences, whole=True),
+                  finished,
+                  runner.context,
+                  exact=True,
+                  reorder=reordered(runner, best.original))
+
+
 def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int,
                   sequences: Sequences, finish: Callable[[Plan], Plan]) -> Plan:
     """The cheapest plan that needs at most `budget` bytes above resting when it is finished.
@@ -62,12 +73,12 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
                    if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
     fitter = None
     if chosen is None or chosen.extra_seconds:
-        fitter = fitter_for_budgets(runner, [best, *tried], chosen or best, sequences)
+        fitter = fitter_of(runner, tried, best, chosen or best, sequences)
         chosen = fitter.within_peak(budget, judge)
     done = finish(replace(chosen or fitter.lowest(), left_alone=best.left_alone))
     if chosen is not None and flat and done.sure_bytes > budget:
         # What no release can give back, as selected rows, is there from the run before: only a finished plan tells how much.
-        fitter = fitter or fitter_for_budgets(runner, [best, *tried], best, sequences)
+        fitter = fitter or fitter_of(runner, tried, best, best, sequences)
         chosen = fitter.within_peak(budget, finish) or fitter.lowest()
         done = min([done, finish(replace(chosen, left_alone=best.left_alone))],
                    key=lambda plan: plan.sure_bytes)
@@ -76,16 +87,6 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     if done.sure_bytes > budget:
         raise over_budget(done, budget)
     return replace(done, left_alone=best.left_alone)
-
-
-def fitter_for_budgets(runner: Runner, plans: Sequence[Plan], finished: Plan,
-                       sequences: Sequences) -> Fitter:
-    """What every budget picks from in the main block, on all that the other passes make of `plans`."""
-    return Fitter(bases(runner, plans, sequences, whole=True),
-                  finished,
-                  runner.context,
-                  exact=True,
-                  reorder=reordered(runner, finished.original))
 
 
 def _cheapest_first(plans: Sequence[Plan]) -> Iterator[Plan]:

@@ -10,7 +10,7 @@ from typing import Callable, Container, Iterator, List, Mapping, Optional
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning.bases import bases, first_steps, reordered
-from transpiler.planning.budget import fitter_for_budgets, levels, over_budget, within_budget
+from transpiler.planning.budget import fitter_of, levels, over_budget, within_budget
 from transpiler.planning.finishing import finish, may_hold
 from transpiler.planning.freeing import computed_again, released
 from transpiler.planning.fitting import Fitter, different
@@ -98,10 +98,7 @@ def _again_for_budget(runner: Runner, free: Plan, options: PlanOptions, sequence
 
 def _within_budget(runner: Runner, tried: List[Plan], options: PlanOptions,
                    sequences: Sequences) -> Plan:
-    best = _without_sums(runner, reduce(_lower, tried))
-    for candidate in levels(runner, best, sequences):
-        tried.append(candidate)
-        best = _lower(best, candidate)
+    best = _best_of_levels(runner, tried, sequences)
     return within_budget(runner, tried, best, options.budget, sequences,
                          partial(finish, runner, options=options, sequences=sequences))
 
@@ -117,11 +114,17 @@ def choice_for_budgets(graph: Graph,
 
 def _fitter(runner: Runner, sequences: Sequences) -> Fitter:
     tried = tried_plans(runner, sequences)
+    best = _best_of_levels(runner, tried, sequences)
+    return fitter_of(runner, tried, best, best, sequences)
+
+
+def _best_of_levels(runner: Runner, tried: List[Plan], sequences: Sequences) -> Plan:
+    """The best of `tried`, and of the plans that compute more and less again in its loops, which are added to `tried`."""
     best = _without_sums(runner, reduce(_lower, tried))
     for candidate in levels(runner, best, sequences):
         tried.append(candidate)
         best = _lower(best, candidate)
-    return fitter_for_budgets(runner, [best, *tried], best, sequences)
+    return best
 
 
 def tried_plans(runner: Runner,

@@ -21,9 +21,10 @@ from transpiler.planning.sequences import PROMPT, SURE, NamedPass
 class Recomputed:
     """What recomputing in the main block costs. Times are seconds, by the cost model.
 
-    `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound_seconds`, what `bound`
-    gives finds: no plan for the peak that was chosen takes less extra time, in the order that the program has. `by_origin`: the parts of `seconds`,
-    by the op of the program as it was read that runs again; None for those of ops that it did not have.
+    `curve` are all plans that were in the choice, as (peak bytes above resting, extra seconds). `bound` gives what finds the
+    least seconds: no plan for the peak that was chosen takes less extra time than that, in the order that the program has.
+    `by_origin`: the parts of `seconds`, by the op of the program as it was read that runs again; None for those of ops that it did
+    not have.
     """
 
     clones: int
@@ -31,11 +32,6 @@ class Recomputed:
     bound: Callable[[], Callable[[], float]] = field(repr=False, compare=False)
     curve: Tuple[Tuple[int, float], ...]
     by_origin: Mapping[Optional[int], float] = field(default_factory=dict)
-
-    @cached_property
-    def bound_seconds(self) -> float:
-        """Found out when it is asked for: only the plan that is taken is."""
-        return self.bound()()
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from typing import Dict, List, Tuple
+from typing import Callable, Collection, Dict, List, Tuple
 
 from rich.table import Table
 
@@ -58,36 +58,40 @@ def _change(before: int, after: int) -> str:
 
 def _counted(title: str, titles: Tuple[str, str], first: Dict[str, int],
              second: Dict[str, int]) -> List[Table]:
-    changed = sorted((k for k in {*first, *second} if first.get(k, 0) != second.get(k, 0)),
-                     key=lambda k: (-abs(first.get(k, 0) - second.get(k, 0)), k))
-    if not changed:
-        return []
-    table = _table(f'{title} whose numbers differ', (title.lower(), *titles, 'change'))
-    for kind in changed[:_MOST_ROWS]:
+
+    def cells(kind: str) -> Tuple[str, ...]:
         counts = first.get(kind, 0), second.get(kind, 0)
-        add_row(table, kind, *map(str, counts), f'{counts[1] - counts[0]:+d}')
-    _and_more(table, len(changed))
-    return [table]
+        return (*map(str, counts), f'{counts[1] - counts[0]:+d}')
+
+    changed = {k for k in {*first, *second} if first.get(k, 0) != second.get(k, 0)}
+    columns = (title.lower(), *titles, 'change')
+    return _changed(f'{title} whose numbers differ', columns, changed, first, second, cells)
 
 
 def _variables(titles: Tuple[str, str], first: Dict[str, int], second: Dict[str,
                                                                             int]) -> List[Table]:
-    changed = sorted((n for n in {*first, *second} if first.get(n, -1) != second.get(n, -1)),
-                     key=lambda n: (-abs(first.get(n, 0) - second.get(n, 0)), n))
-    if not changed:
+
+    def cells(name: str) -> Tuple[str, ...]:
+        sizes = (human(each[name]) if name in each else '-' for each in (first, second))
+        return (*sizes, _change(first.get(name, 0), second.get(name, 0)))
+
+    changed = {n for n in {*first, *second} if first.get(n, -1) != second.get(n, -1)}
+    return _changed('Variables that one has and the other has not, or of other sizes',
+                    ('variable', *titles, 'change'), changed, first, second, cells)
+
+
+def _changed(title: str, columns: Tuple[str, ...], names: Collection[str], first: Dict[str, int],
+             second: Dict[str, int], cells: Callable[[str], Tuple[str, ...]]) -> List[Table]:
+    """A table of `names`, those that differ most first, with `cells` behind each; none if there are no names."""
+    if not names:
         return []
-    table = _table('Variables that one has and the other has not, or of other sizes',
-                   ('variable', *titles, 'change'))
-    for name in changed[:_MOST_ROWS]:
-        cells = [human(sizes[name]) if name in sizes else '-' for sizes in (first, second)]
-        add_row(table, name, *cells, _change(first.get(name, 0), second.get(name, 0)))
-    _and_more(table, len(changed))
+    table = _table(title, columns)
+    ranked = sorted(names, key=lambda n: (-abs(first.get(n, 0) - second.get(n, 0)), n))
+    for name in ranked[:_MOST_ROWS]:
+        add_row(table, name, *cells(name))
+    if len(ranked) > _MOST_ROWS:
+        add_row(table, f'and {len(ranked) - _MOST_ROWS} more')
     return [table]
-
-
-def _and_more(table: Table, rows: int) -> None:
-    if rows > _MOST_ROWS:
-        add_row(table, f'and {rows - _MOST_ROWS} more')
 
 
 def _sizes(plan: Plan) -> Dict[str, int]:

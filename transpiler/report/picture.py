@@ -159,9 +159,7 @@ class _Drawing:
         self._makers = makers(graph)
         self._again = computed_again(graph)
         self._copied = {inner: outer for r in graph.regions for outer, inner in r.arguments}
-        self._members: Dict[int, List[int]] = {}
-        for value in graph.values:
-            self._members.setdefault(value.storage, []).append(value.id)
+        self._members = graph.by_storage()
         self._touched = self._touched_steps()
         self._lifetimes = {
             storage: lifetime for own in timeline.lifetimes.by_region.values()

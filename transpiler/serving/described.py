@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import read_by, value_of
 from transpiler.backends.paddle2.importer import ImportedProgram
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.serving.inputs import held_name
@@ -17,16 +17,6 @@ from transpiler.serving.row_wise import Shape
 _INNER = 1  # the block that enclosing makes
 # What the blocks around an operator take, each time that it runs (2.6.2, one thread).
 _SECONDS_A_RUN = 50e-6
-# Fields of an attribute by its type; lists are read as lists.
-_FIELDS = MappingProxyType({
-    framework_pb2.INT: 'i',
-    framework_pb2.FLOAT: 'f',
-    framework_pb2.STRING: 's',
-    framework_pb2.INTS: 'ints',
-    framework_pb2.BOOLEAN: 'b',
-    framework_pb2.LONG: 'l',
-    framework_pb2.LONGS: 'longs',
-})
 
 
 class Described:
@@ -46,15 +36,11 @@ class Described:
 
     @property
     def reads(self) -> List[str]:
-        return [n for s in self._desc.inputs for n in s.arguments]
+        return read_by(self._desc)
 
     def attribute(self, name: str, default: Any) -> Any:
-        for found in self._desc.attrs:
-            if found.name == name and found.type in _FIELDS:
-                value = getattr(found, _FIELDS[found.type])
-                return list(value) if found.type in (framework_pb2.INTS,
-                                                     framework_pb2.LONGS) else value
-        return default
+        found = next((value_of(a) for a in self._desc.attrs if a.name == name), None)
+        return default if found is None else found
 
     def operands(self, *slots: str) -> List[str]:
         return [n for s in self._desc.inputs if s.parameter in slots for n in s.arguments]

@@ -15,6 +15,7 @@ from typing import Iterable, Iterator, List, Set
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import named_by, replace_ops, runs_blocks, written_by
 from transpiler.backends.paddle2.importer import is_release
 from transpiler.backends.paddle2.registry import EMPTY_NAME
 from transpiler.backends.paddle2.run_once import BLOCK, declare_always, run_block
@@ -54,7 +55,7 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
     outside = {v.name for v in main.vars if v.type.type == framework_pb2.VarType.LOD_TENSOR}
     main.ops.extend([
         declare_always(main, CONDITION),
-        run_block(main, inner.idx, outside, written_by(inner.ops), _SCOPE, CONDITION)
+        run_block(main, inner.idx, outside, outputs_of(inner.ops), _SCOPE, CONDITION)
     ])
     for block in [inner, *_run_always(result, inner)]:
         _separate(result, block)
@@ -64,7 +65,7 @@ def enclose(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
 
 def _share_out_variables(old: framework_pb2.BlockDesc, main: framework_pb2.BlockDesc,
                          inner: framework_pb2.BlockDesc) -> None:
-    ends = set(_names(op for op in old.ops if op.type in _ENDS))
+    ends = set(named_by(*(op for op in old.ops if op.type in _ENDS)))
     for variable in old.vars:
         outside = variable.persistable or variable.name in ends
         (main if outside else inner).vars.add().CopyFrom(variable)
@@ -86,7 +87,7 @@ def _renumber(ops: Iterable[framework_pb2.OpDesc]) -> None:
 def _run_always(program: framework_pb2.ProgramDesc,
                 block: framework_pb2.BlockDesc) -> List[framework_pb2.BlockDesc]:
     """The blocks that ops of `block` run under the condition that is always true: those that run for each part."""
-    found = [op for op in block.ops if CONDITION in _names([op])]
+    found = [op for op in block.ops if CONDITION in named_by(op)]
     indices = [a.block_idx for op in found for a in op.attrs if a.name == BLOCK]
     return [program.blocks[i] for i in dict.fromkeys(indices)]
 
@@ -95,16 +96,15 @@ def _separate(program: framework_pb2.ProgramDesc, block: framework_pb2.BlockDesc
     """Gives each op of `block` a block of its own, but those that run blocks already."""
     ops = []
     for index, group in enumerate(_groups(block)):
-        if any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in group[0].attrs):
-            ops.append(framework_pb2.OpDesc.FromString(group[0].SerializeToString()))
+        if runs_blocks(group[0]):
+            ops.append(group[0])
             continue
         own = program.blocks.add(idx=len(program.blocks), parent_idx=block.idx)
         own.ops.extend(group)
-        named = set(_names(group)) - {EMPTY_NAME}
+        named = set(named_by(*group)) - {EMPTY_NAME}
         ops.append(
-            run_block(block, own.idx, named, written_by(group), f'{_SCOPE}.{index}', CONDITION))
-    del block.ops[:]
-    block.ops.extend(ops)
+            run_block(block, own.idx, named, outputs_of(group), f'{_SCOPE}.{index}', CONDITION))
+    replace_ops(block, ops)
 
 
 def _groups(block: framework_pb2.BlockDesc) -> Iterator[List[framework_pb2.OpDesc]]:
@@ -115,10 +115,6 @@ def _groups(block: framework_pb2.BlockDesc) -> Iterator[List[framework_pb2.OpDes
     yield from ([op] for op in block.ops[moving:])
 
 
-def written_by(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
+def outputs_of(ops: Iterable[framework_pb2.OpDesc]) -> Set[str]:
     """What the ops write. An input that they empty is only read, as far as a pass may know: it was written by its feed."""
-    return {n for op in ops if not is_release(op) for s in op.outputs for n in s.arguments}
-
-
-def _names(ops: Iterable[framework_pb2.OpDesc]) -> List[str]:
-    return [n for op in ops for s in list(op.inputs) + list(op.outputs) for n in s.arguments]
+    return set(written_by(*(op for op in ops if not is_release(op))))

@@ -13,11 +13,11 @@ from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.emitter import ROLE
+from transpiler.backends.paddle2.descs import read_by, role_of, written_by
 from transpiler.backends.paddle2.importer import parse
 from transpiler.backends.paddle2.soundness import defect, unknown_operator
 from transpiler.errors import InvalidProgramError, SavedFileError
-from transpiler.serving.given import found
+from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                         old_parameters, parameter_files, possible_companions)
 from transpiler.serving.outputs import check_apart, check_free, each_alone
@@ -28,7 +28,6 @@ _FETCHES = ('fetch', 'fetch_v2')
 _BACKWARD, _LOSS = 1, 256  # bits of what an op says of its role
 # Paddle counts 2.6.2 as 2006002.
 _NEWEST_VERSION = 2006999
-_LARGEST = 2**31 - 1  # what protobuf reads
 # The tags of its fields, which are all messages; and the brace of JSON.
 _STARTS = (b'{', *(bytes([8 * f.number + 2]) for f in framework_pb2.ProgramDesc.DESCRIPTOR.fields))
 
@@ -69,24 +68,20 @@ class SavedProgram:
     @property
     def feeds(self) -> FrozenSet[str]:
         """What an inference program is fed."""
-        return frozenset(n for op in self.message.blocks[0].ops
-                         if op.type == 'feed' for s in op.outputs for n in s.arguments)
+        return frozenset(
+            written_by(*(op for op in self.message.blocks[0].ops if op.type == 'feed')))
 
     @property
     def fetches(self) -> FrozenSet[str]:
         """What an inference program fetches, and nothing else."""
-        return frozenset(n for op in self.message.blocks[0].ops
-                         if op.type in _FETCHES for s in op.inputs for n in s.arguments)
+        return frozenset(read_by(*(op for op in self.message.blocks[0].ops if op.type in _FETCHES)))
 
     @property
     def losses(self) -> List[str]:
         """What ops make that say of themselves that they make a loss."""
         return [
             name for op in self.message.blocks[0].ops
-            if any(each.name == ROLE and each.i & _LOSS and not each.i & _BACKWARD
-                   for each in op.attrs)
-            for s in op.outputs
-            for name in s.arguments
+            if (role_of(op) or 0) & (_LOSS | _BACKWARD) == _LOSS for name in written_by(op)
         ]
 
     @property
@@ -108,7 +103,8 @@ def read_program(given: str) -> SavedProgram:
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
     path = found(Path(given), MODEL, find_program)
-    raw = _read(path)
+    raw = program_in(path, _STARTS,
+                     lambda: f'not a serialized Paddle program{_program_beside(path)}')
     message = _parse(path, raw)
     saved = SavedProgram(path, message, companions(path))
     _check_soundness(saved)
@@ -117,22 +113,6 @@ def read_program(given: str) -> SavedProgram:
     if saved.for_inference:
         _check_parameters(saved)
     return saved
-
-
-def _read(path: Path) -> bytes:
-    """Not more than is needed to see that it is no program."""
-    try:
-        with open(path, 'rb') as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > _LARGEST:
-                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
-            start = stream.read(1)
-            if start and start not in _STARTS:
-                raise InvalidProgramError(
-                    f'{path}: not a serialized Paddle program{_program_beside(path)}')
-            return start + stream.read()
-    except OSError as error:
-        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
 
 
 def write_program(out: str,

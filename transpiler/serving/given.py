@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Iterable, Protocol, Sequence
+from typing import AbstractSet, Any, Callable, Container, Iterable, Protocol, Sequence
 
 import numpy as np
 
-from transpiler.errors import InvalidArgumentError, SavedFileError
+from transpiler.errors import InvalidArgumentError, InvalidProgramError, SavedFileError
 from transpiler.serving.outputs import check_text
 from transpiler.serving.writing import was_interrupted
 
+_LARGEST = 2**31 - 1  # bytes that protobuf reads
 _NUMPY = {'FP32': 'float32', 'FP64': 'float64', 'FP16': 'float16', 'BF16': 'uint16'}
 
 
@@ -36,6 +38,26 @@ def found(given: Path, suffix: str, find: Callable[[Path], Path]) -> Path:
     path = find(given)
     check_text(path)
     return path
+
+
+def program_in(path: Path, starts: Container[bytes], otherwise: Callable[[], str]) -> bytes:
+    """All bytes of `path`, of which not more than one is read if it is none of `starts`.
+
+    Raises:
+        SavedFileError: it cannot be read.
+        InvalidProgramError: it is too large for a program, or begins as none does: `otherwise` says so.
+    """
+    try:
+        with open(path, 'rb') as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > _LARGEST:
+                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
+            start = stream.read(1)
+            if start and start not in starts:
+                raise InvalidProgramError(f'{path}: {otherwise()}')
+            return start + stream.read()
+    except OSError as error:
+        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
 
 
 def check_fetched(saved: Saved, names: Iterable[str]) -> None:

@@ -12,16 +12,17 @@ nothing of what they make is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, Iterator, List, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import declare_vector, is_onednn, keep_variables, read_by, replace_ops, written_by
 from transpiler.backends.paddle2.importer import is_release
 from transpiler.backends.paddle2.making import make_op
 from transpiler.backends.paddle2.part_names import part_of, result_of
 from transpiler.backends.paddle2.run_once import run_block
 from transpiler.serving.chains import Chain
-from transpiler.serving.enclosure import CONDITION, written_by
+from transpiler.serving.enclosure import CONDITION, outputs_of
 
 _PREFIX = 'transpiler.rows'
 _SCOPE = 'transpiler.part'
@@ -36,7 +37,7 @@ def run_in_parts(message: framework_pb2.ProgramDesc,
         return result
     block = result.blocks[0]
     bounds = _Bounds(block)
-    ops = _detached(block.ops)
+    ops = list(block.ops)
     for index, chain in enumerate(chains):
         starts = [key_of(op) for op in ops].index(chain.ops[0])
         end = starts + len(chain.ops)
@@ -44,18 +45,13 @@ def run_in_parts(message: framework_pb2.ProgramDesc,
         ops[starts:end] = splitter.split(ops[starts:end], ops[:starts] + ops[end:])
     at = 1 + max(i for i, op in enumerate(ops) if op.type == 'feed' or is_release(op))
     ops[at:at] = bounds.ops
-    del block.ops[:]
-    block.ops.extend(ops)
+    replace_ops(block, ops)
     return result
 
 
 def key_of(op: framework_pb2.OpDesc) -> Tuple[str, ...]:
     """What `op` writes: no other op writes that."""
-    return tuple(n for s in op.outputs for n in s.arguments)
-
-
-def _detached(ops: Iterable[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]:
-    return [framework_pb2.OpDesc.FromString(op.SerializeToString()) for op in ops]
+    return tuple(written_by(op))
 
 
 @dataclass(frozen=True)
@@ -139,11 +135,7 @@ def _element(vector: str, index: int, name: str) -> framework_pb2.OpDesc:
 
 
 def _declare_integers(block: framework_pb2.BlockDesc, name: str, length: int) -> str:
-    variable = block.vars.add(name=name)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.INT32
-    variable.type.lod_tensor.tensor.dims.append(length)
-    return name
+    return declare_vector(block, name, length, framework_pb2.VarType.INT32).name
 
 
 class _Splitter:
@@ -165,17 +157,18 @@ class _Splitter:
     def split(self, chain: List[framework_pb2.OpDesc],
               others: List[framework_pb2.OpDesc]) -> List[framework_pb2.OpDesc]:
         """The ops that take the place of those of `chain`; `others` are all others of the main block."""
-        declared = written_by(chain) & self._variables.keys()
+        declared = outputs_of(chain) & self._variables.keys()
         made = {n for n in declared if not self._variables[n].persistable}
         inner = [op for block in self._program.blocks[1:] for op in block.ops]
-        read = {n for op in [*others, *inner] for s in op.inputs for n in s.arguments}
+        read = set(read_by(*others, *inner))
         handed_out = [n for op in chain for n in key_of(op) if n in made & read]
         block = self._body(chain, made, handed_out)
         ops = [op for part in range(self._parts) for op in self._part(part, block, handed_out)]
         for name in handed_out:
             results = [result_of(name, part, self._parts) for part in range(self._parts)]
             ops.append(make_op('concat', {'X': results}, {'Out': [name]}, axis=0))
-        self._undeclare(made - set(handed_out))
+        unread = made - set(handed_out)
+        keep_variables(self._block, (v.name for v in self._block.vars if v.name not in unread))
         return ops
 
     def _body(self, chain: List[framework_pb2.OpDesc], made: Set[str],
@@ -187,11 +180,12 @@ class _Splitter:
             self._declare(self._block if name in handed_out else block, name, names[name])
         sliced: Set[str] = set()
         for op in chain:
-            wanted = [n for s in op.inputs for n in s.arguments if n in self._chain.sliced]
+            wanted = [n for n in read_by(op) if n in self._chain.sliced]
             for name in (n for n in dict.fromkeys(wanted) if n not in sliced):
                 sliced.add(name)
                 inputs = {'Input': [name], 'StartsTensor': [self._start], 'EndsTensor': [self._end]}
-                block.ops.append(_slice_rows(inputs, names[name], -1, _uses_onednn(op)))
+                # What such an op reads may have a layout that only oneDNN's kernels cut without a conversion.
+                block.ops.append(_slice_rows(inputs, names[name], -1, is_onednn(op)))
             block.ops.append(_renamed(op, names))
         return block
 
@@ -203,9 +197,9 @@ class _Splitter:
                                                                                       self._left)):
             yield _element(vector, part, name)
         inside = {v.name for v in block.vars}
-        outside = {n for op in block.ops for s in op.inputs for n in s.arguments} - inside
+        outside = set(read_by(*block.ops)) - inside
         outside.update(part_of(n, self._parts) for n in handed_out)
-        yield run_block(self._block, block.idx, outside, written_by(block.ops),
+        yield run_block(self._block, block.idx, outside, outputs_of(block.ops),
                         f'{_SCOPE}.{self._index}.{part}', CONDITION)
         for name in handed_out:
             result = result_of(name, part, self._parts)
@@ -223,15 +217,6 @@ class _Splitter:
         if dims:
             dims[0] = -1
 
-    def _undeclare(self, names: Set[str]) -> None:
-        kept = [
-            framework_pb2.VarDesc.FromString(v.SerializeToString())
-            for v in self._block.vars
-            if v.name not in names
-        ]
-        del self._block.vars[:]
-        self._block.vars.extend(kept)
-
 
 def _slice_rows(inputs: Dict[str, List[str]], result: str, start: int,
                 onednn: bool) -> framework_pb2.OpDesc:
@@ -242,11 +227,6 @@ def _slice_rows(inputs: Dict[str, List[str]], result: str, start: int,
                    ends=[-1],
                    infer_flags=[-1],
                    use_mkldnn=onednn)
-
-
-def _uses_onednn(op: framework_pb2.OpDesc) -> bool:
-    """Then what it reads and writes may have a layout that only oneDNN's kernels cut without a conversion."""
-    return any(a.b for a in op.attrs if a.name == 'use_mkldnn')
 
 
 def _renamed(op: framework_pb2.OpDesc, names: Dict[str, str]) -> framework_pb2.OpDesc:

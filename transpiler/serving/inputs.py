@@ -11,6 +11,7 @@ from typing import List, Set
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import declare_vector, named_by, replace_ops, runs_blocks, written_by
 from transpiler.backends.paddle2.importer import EMPTY_TENSOR
 from transpiler.backends.paddle2.making import make_fill
 
@@ -26,13 +27,13 @@ def held_name(name: str) -> str:
 def movable_inputs(message: framework_pb2.ProgramDesc) -> List[str]:
     """Fed tensors that only plain ops of the main block read."""
     block = message.blocks[0]
-    fixed: Set[str] = {n for inner in message.blocks[1:] for op in inner.ops for n in _names(op)}
+    fixed = set(named_by(*(op for inner in message.blocks[1:] for op in inner.ops)))
     for op in block.ops:
-        if op.type in ('fetch', 'fetch_v2') or any(_runs_block(a) for a in op.attrs):
-            fixed.update(_names(op))
+        if op.type in ('fetch', 'fetch_v2') or runs_blocks(op):
+            fixed.update(named_by(op))
         elif op.type != 'feed':
-            fixed.update(n for s in op.outputs for n in s.arguments)
-    fed = [n for op in block.ops if op.type == 'feed' for s in op.outputs for n in s.arguments]
+            fixed.update(written_by(op))
+    fed = written_by(*(op for op in block.ops if op.type == 'feed'))
     dense = {
         v.name
         for v in block.vars
@@ -52,10 +53,8 @@ def move_inputs(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc
     _declare(block, moved)
     feeds = [op for op in block.ops if op.type == 'feed']
     others = [_reading(op, set(moved)) for op in block.ops if op.type != 'feed']
-    ops = [*feeds, *map(_move, moved), _make_empty(), *map(_empty, moved), *others]
-    ops = [framework_pb2.OpDesc.FromString(op.SerializeToString()) for op in ops]
-    del block.ops[:]
-    block.ops.extend(ops)
+    empty = make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0)
+    replace_ops(block, [*feeds, *map(_move, moved), empty, *map(_empty, moved), *others])
     return result
 
 
@@ -71,10 +70,7 @@ def _declare(block: framework_pb2.BlockDesc, moved: List[str]) -> None:
         held.CopyFrom(variable)
         held.name = held_name(variable.name)
         held.need_check_feed = False
-    empty = block.vars.add(name=EMPTY_TENSOR)
-    empty.type.type = framework_pb2.VarType.LOD_TENSOR
-    empty.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-    empty.type.lod_tensor.tensor.dims.append(0)
+    declare_vector(block, EMPTY_TENSOR, 0)
 
 
 def _move(name: str) -> framework_pb2.OpDesc:
@@ -82,10 +78,6 @@ def _move(name: str) -> framework_pb2.OpDesc:
     op.inputs.add(parameter='X', arguments=[name])
     op.outputs.add(parameter='Out', arguments=[held_name(name)])
     return op
-
-
-def _make_empty() -> framework_pb2.OpDesc:
-    return make_fill(EMPTY_TENSOR, [0], framework_pb2.VarType.FP32, 0.0)
 
 
 def _empty(name: str) -> framework_pb2.OpDesc:
@@ -96,11 +88,3 @@ def _empty(name: str) -> framework_pb2.OpDesc:
     # The dims stay: an op accepts a tensor of no rows, but none without the memory that its rows need.
     op.attrs.add(name='share_dims_and_dtype', type=framework_pb2.BOOLEANS, bools=[False])
     return op
-
-
-def _runs_block(attribute: framework_pb2.OpDesc.Attr) -> bool:
-    return attribute.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS)
-
-
-def _names(op: framework_pb2.OpDesc) -> Set[str]:
-    return {n for s in list(op.inputs) + list(op.outputs) for n in s.arguments}

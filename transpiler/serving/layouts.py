@@ -29,15 +29,9 @@ def find_program(given: Path) -> Path:
             return candidate
     if not given.is_dir():
         _refuse(Path(str(given) + JSON), 'a JSON program of Paddle 3; this Paddle runs .pdmodel')
-        raise SavedFileError(f'no such program: {given}')
     if is_old(given / _RELEASED[0]):
         return given / _RELEASED[0]
-    found = sorted(p for p in given.iterdir() if p.suffix == MODEL and p.is_file())
-    if len(found) == 1:
-        return found[0]
-    several = f'{len(found)} {MODEL} files' if found else f'no {MODEL} file'
-    raise SavedFileError(f'{given} is a directory without {_OLD_MODEL} and with {several}; '
-                         f'name the {MODEL} file')
+    return _only_one(given, MODEL, f'without {_OLD_MODEL} and with')
 
 
 def find_json(given: Path, version: str) -> Path:
@@ -50,13 +44,18 @@ def find_json(given: Path, version: str) -> Path:
             return candidate
     for candidate in (Path(str(given) + MODEL), given / _OLD_MODEL):
         _refuse(candidate, older)
-    if not given.is_dir():
-        raise SavedFileError(f'no such program: {given}')
-    found = sorted(p for p in given.iterdir() if p.suffix == JSON and p.is_file())
+    return _only_one(given, JSON, 'with')
+
+
+def _only_one(folder: Path, suffix: str, having: str) -> Path:
+    """The one program in `folder`; raises SavedFileError if there is another number of them."""
+    if not folder.is_dir():
+        raise SavedFileError(f'no such program: {folder}')
+    found = sorted(p for p in folder.iterdir() if p.suffix == suffix and p.is_file())
     if len(found) == 1:
         return found[0]
-    several = f'{len(found)} {JSON} files' if found else f'no {JSON} file'
-    raise SavedFileError(f'{given} is a directory with {several}; name the {JSON} file')
+    several = f'{len(found)} {suffix} files' if found else f'no {suffix} file'
+    raise SavedFileError(f'{folder} is a directory {having} {several}; name the {suffix} file')
 
 
 def _refuse(path: Path, why: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, List
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import keep_variables, named_by
 from transpiler.backends.paddle2.importer import import_message, parse
 from transpiler.backends.scopes import passing_scope
 from transpiler.errors import InvalidProgramError
@@ -66,15 +67,9 @@ def _first_line(error: Exception) -> str:
 
 def _drop_unused(message: framework_pb2.ProgramDesc) -> None:
     """Variables that no op names any more, such as weights that were folded into others."""
-    named = {
-        n for block in message.blocks for op in block.ops
-        for s in list(op.inputs) + list(op.outputs) for n in s.arguments
-    }
+    named = named_by(*(op for block in message.blocks for op in block.ops))
     for block in message.blocks:
-        kept = [v for v in block.vars if v.name in named]
-        copies = [framework_pb2.VarDesc.FromString(v.SerializeToString()) for v in kept]
-        del block.vars[:]
-        block.vars.extend(copies)
+        keep_variables(block, named)
 
 
 def parameter_names(message: framework_pb2.ProgramDesc) -> List[str]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
+from transpiler.backends.paddle2.descs import is_onednn
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK
 from transpiler.plain import printable
 from transpiler.serving.apart import CACHE_OF_ONE
@@ -83,10 +84,7 @@ def _predictor(saved: SavedProgram, optimized: bool) -> Iterator[Setting]:
 
 
 def _runs_onednn(saved: SavedProgram) -> bool:
-    return any(each.name == 'use_mkldnn' and each.b
-               for block in saved.message.blocks
-               for op in block.ops
-               for each in op.attrs)
+    return any(is_onednn(op) for block in saved.message.blocks for op in block.ops)
 
 
 def open_dims(saved: SavedProgram) -> int:

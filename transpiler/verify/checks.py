@@ -147,7 +147,7 @@ def check_protected(old: Graph, new: Graph, before: Run, after: Run) -> None:
     """Fed, fetched and persistable variables keep their names, their writers and their last contents."""
     by_name = {(v.region, v.name): v for v in new.values}
     for value in old.values:
-        if value.region != 0 or not (value.fed or value.fetched or value.persistable):
+        if value.region != 0 or not value.known_outside:
             continue
         twin = by_name.get((0, value.name))
         if twin is None:

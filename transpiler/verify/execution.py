@@ -6,7 +6,7 @@ from typing import Dict, FrozenSet, Mapping, Set, Tuple
 
 from transpiler.analysis.counters import Counter
 from transpiler.errors import VerificationError
-from transpiler.ir import FORGET, KEEP, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, ValueKind
+from transpiler.ir import FORGET, MEMORY_KINDS, MOVE, RELEASE, SHARE, UNCOPIED, ArrayAccess, Graph, Meaning, Op, Region, RegionKind, ValueKind
 from transpiler.ir.boundary import state_of_calls
 from transpiler.ir.dtypes import TRUTH
 from transpiler.verify import row_sums
@@ -104,33 +104,33 @@ class Run:
                 cells.update(self._steps[counter])
 
     def _op(self, op: Op, cells: Cells) -> None:
-        if op.kind == RELEASE:
-            if op.id not in self._claims.idle:
-                self._release(op, cells)
-            return
-        if op.kind == SHARE:
-            self._share(op, cells, ('shared', op.id))
-            return
-        if op.kind == MOVE:
-            self._move(op, cells)
-            return
-        if op.kind == FORGET:
-            self._forget(op, cells)
-            return
-        if op.kind in (UNCOPIED, KEEP):
-            return  # names values and does nothing to them
-        if op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
+        if op.kind in MEMORY_KINDS:
+            self._memory_op(op, cells)
+        elif op.id not in self._origins:  # prepares what RELEASE ops need; nothing else reads it
             self._added(op, cells)
-            return
-        if op.id in self._claims.reloads.values():
-            self._written[op.id] = self._element(op, cells)
-        origin = self._origins[op.id]
-        if op.id in self._claims.parts:
-            self._add_term(op, cells)
-            return
-        if op.id in self._claims.row_sums:
-            self._add_rows(op, cells)
-            return
+        else:
+            if op.id in self._claims.reloads.values():
+                self._written[op.id] = self._element(op, cells)
+            if op.id in self._claims.parts:
+                self._add_term(op, cells)
+            elif op.id in self._claims.row_sums:
+                self._add_rows(op, cells)
+            else:
+                self._program_op(op, self._origins[op.id], cells)
+
+    def _memory_op(self, op: Op, cells: Cells) -> None:
+        """UNCOPIED and KEEP name values and do nothing to them."""
+        if op.kind == RELEASE and op.id not in self._claims.idle:
+            self._release(op, cells)
+        elif op.kind == SHARE:
+            self._share(op, cells, ('shared', op.id))
+        elif op.kind == MOVE:
+            self._move(op, cells)
+        elif op.kind == FORGET:
+            self._forget(op, cells)
+
+    def _program_op(self, op: Op, origin: int, cells: Cells) -> None:
+        """One that stands for the op `origin` of the program: it reads, runs what is nested in it, and writes."""
         if op.facts.boundary:
             self._other_calls(origin, cells)
         scratch, rows = self._scratch_state(op, cells), ()

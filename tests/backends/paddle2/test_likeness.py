@@ -25,9 +25,9 @@ def all_unlike(message: framework_pb2.ProgramDesc) -> List[int]:
 def test_shapes_are_those_that_each_op_would_infer(name: str,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     message = message_of(name)
-    found = shapes.infer_shapes(message)
+    found = shapes.infer(message).shapes
     monkeypatch.setattr(shapes, 'likenesses', all_unlike)
-    assert shapes.infer_shapes(message) == found
+    assert shapes.infer(message).shapes == found
 
 
 def test_more_layers_bring_no_new_kinds_of_ops() -> None:

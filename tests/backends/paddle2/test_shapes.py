@@ -11,7 +11,7 @@ import pytest
 from tests.harness import fresh_scope, new_programs
 from tests.scenarios.common import data, fc, train
 from transpiler.backends.paddle2.importer import parse
-from transpiler.backends.paddle2.shapes import infer, infer_shapes
+from transpiler.backends.paddle2.shapes import infer
 from transpiler.ir import Size
 from transpiler.ir.symbols import trip
 
@@ -22,7 +22,7 @@ def shapes_of(build: Callable[[], Any]) -> Tuple[Any, Any, List[str], Dict[str, 
     with new_programs() as (main, startup):
         built = build()
     fetch = [v.name for v in (built if isinstance(built, (list, tuple)) else [built])]
-    found = infer_shapes(parse(main.desc.serialize_to_string()))
+    found = infer(parse(main.desc.serialize_to_string())).shapes
     return main, startup, fetch, {
         name: shape for (block, name), shape in found.items() if not block
     }
@@ -190,7 +190,7 @@ def test_two_open_dims_of_which_a_product_is_taken_are_not_one() -> None:
 def test_gradients_have_the_shapes_of_their_variables() -> None:
     with new_programs() as (main, _):
         train(paddle.mean(fc(fc(data('x', -1, 8), 8, 'relu'), 4)))
-    shapes = infer_shapes(parse(main.desc.serialize_to_string()))
+    shapes = infer(parse(main.desc.serialize_to_string())).shapes
     gradients = {name: shape for (_, name), shape in shapes.items() if name.endswith('@GRAD')}
     assert gradients
     for name, shape in gradients.items():
@@ -224,7 +224,7 @@ def test_what_a_branch_python_or_an_own_gradient_makes_is_like_its_kin(
         train(paddle.mean(after))
     feeds = batches(8)
     found = [run(main, startup, feed, [result.name, after.name]) for feed in feeds]
-    shapes = infer_shapes(parse(main.desc.serialize_to_string()))
+    shapes = infer(parse(main.desc.serialize_to_string())).shapes
     names = [
         n for _, n in shapes if '@GRAD' in n and n.split('@GRAD')[0] in (after.name, result.name)
     ]
@@ -266,7 +266,7 @@ def test_a_gradient_that_is_read_from_an_array_is_like_what_it_is_the_gradient_o
     with new_programs() as (main, _):
         states, _ = paddle.nn.RNN(paddle.nn.GRUCell(8, 4))(data('x', -1, 6, 8))
         train(paddle.mean(states))
-    found = infer_shapes(parse(main.desc.serialize_to_string()))
+    found = infer(parse(main.desc.serialize_to_string())).shapes
     read = [(block, op)
             for block in main.blocks
             for op in block.ops
@@ -299,7 +299,7 @@ def test_rows_that_a_reader_brings_in_are_open_as_those_that_are_fed() -> None:
         loader = paddle.base.reader.DataLoader.from_generator([x], capacity=2, iterable=False)
         hidden = fc(x, 4)
         train(paddle.mean(hidden))
-        found = infer_shapes(parse(main.desc.serialize_to_string()))
+        found = infer(parse(main.desc.serialize_to_string())).shapes
         names = [x.name, hidden.name, f'{hidden.name}@GRAD']
         loader.set_batch_generator(lambda: ((batch,) for batch in batches), paddle.CPUPlace())
         executor = paddle.static.Executor(paddle.CPUPlace())
@@ -350,14 +350,14 @@ def test_inference_does_not_change_the_program() -> None:
     with new_programs() as (main, _):
         train(paddle.mean(fc(data('x', -1, 8), 4)))
     before = main.desc.serialize_to_string()
-    infer_shapes(parse(before))
+    infer(parse(before)).shapes
     assert main.desc.serialize_to_string() == before
 
 
 def test_sequences_have_words_as_rows_and_their_time_steps_and_sentences_fewer() -> None:
     from benchmarks.programs import build, small_options
     main = build('dynamic_rnn', small_options('dynamic_rnn')).main
-    found = infer_shapes(parse(main.desc.serialize_to_string()))
+    found = infer(parse(main.desc.serialize_to_string())).shapes
     rows = lambda op, block: found[block, op.output('Out')[0]][0]
     words = found[0, 'words'][0]
     steps = {rows(op, 1) for op in main.blocks[1].ops if op.type in ('mul', 'shrink_rnn_memory')}

@@ -18,6 +18,7 @@ from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.packing import dump, load
 from transpiler.cli import main
 from transpiler.ir import Size
+from transpiler.serving import comparing
 from transpiler.serving.apart import RunSpec, predictor_of, served_once
 from transpiler.serving.chains import Chain
 from transpiler.serving.pir import probing
@@ -35,8 +36,8 @@ N = Size.dim('N')
 def probes_here(monkeypatch: Any) -> None:
     """Programs are compared in this process: another would first import Paddle each time."""
     monkeypatch.setattr(
-        probing, 'answer_apart',
-        lambda _module, question, _path: probing.compare(probing.ProbeSpec(**question)))
+        comparing, 'answer_apart',
+        lambda _module, question, _path: comparing.compare(comparing.ProbeSpec(**question)))
 
 
 def convolved(x: Any) -> Any:

@@ -10,6 +10,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
 from transpiler.analysis.segments import Segments
+from transpiler.backends.paddle2.descs import ROLE, declare_vector, named_by, role_of
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.fusing import keep_fused_in_order
 from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER_WRITTEN,
@@ -24,7 +25,6 @@ from transpiler.backends.paddle2.segments import cut
 from transpiler.backends.paddle2.slices import touch_flat_parameters
 from transpiler.ir import ADD_ROWS, CONVERT, DIVIDE, FILL, FORGET, MEMORY_KINDS, MOVE, READ_ELEMENT, RELEASE, ROW_NUMBERS, ROWS, SELECT, SHARE, UNCOPIED, ZEROS_LIKE, Graph, Op, Value, ValueKind
 
-ROLE = 'op_role'
 _BACKWARD = 1
 _LIKE_THE_OPERAND = -1
 _DIFFERENTIABLE = (framework_pb2.VarType.LOD_TENSOR, framework_pb2.VarType.LOD_TENSOR_ARRAY)
@@ -162,8 +162,7 @@ class _Emitter:
         """What ops of blocks name that no op runs, as Paddle's recompute leaves them behind: they stay as they are, and so do these."""
         run = self._program.block_regions
         unrun = (b for b in self._program.message.blocks if b.idx not in run)
-        return frozenset(name for block in unrun for op in block.ops
-                         for slot in (*op.inputs, *op.outputs) for name in slot.arguments)
+        return frozenset(named_by(*(op for block in unrun for op in block.ops)))
 
     @cached_property
     def _shapes_read(self) -> FrozenSet[int]:
@@ -410,7 +409,7 @@ def _set_roles(descs: Sequence[framework_pb2.OpDesc], ops: List[Op]) -> None:
     the ops of the other roles, and fails on an op without one."""
     if all(op.origin is not None for op in ops):
         return
-    roles = [next((a.i for a in desc.attrs if a.name == ROLE), None) for desc in descs]
+    roles = list(map(role_of, descs))
     role = 0
     for step in (1, -1):  # a release serves the op before it, the others the op after them
         for i in range(len(ops))[::step]:
@@ -432,21 +431,12 @@ def _declare_empty_array(block: framework_pb2.BlockDesc) -> None:
 
 def _declare_never_written(block: framework_pb2.BlockDesc) -> None:
     if not any(v.name == NEVER_WRITTEN for v in block.vars):
-        _declare_without_elements(block, NEVER_WRITTEN)
+        declare_vector(block, NEVER_WRITTEN, 0)
 
 
 def _declare_empty(block: framework_pb2.BlockDesc, dtype: str) -> None:
     """Declares and fills the tensor without elements of a type, unless the block has it already."""
     name, data_type = empty_of_type(dtype), framework_pb2.VarType.Type.Value(dtype)
     if not any(v.name == name for v in block.vars):
-        _declare_without_elements(block, name, data_type)
+        declare_vector(block, name, 0, data_type)
         block.ops.add().CopyFrom(make_fill(name, [0], data_type, 0.0, **{ROLE: 0}))
-
-
-def _declare_without_elements(block: framework_pb2.BlockDesc,
-                              name: str,
-                              data_type: int = framework_pb2.VarType.FP32) -> None:
-    variable = block.vars.add(name=name)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = data_type
-    variable.type.lod_tensor.tensor.dims.append(0)

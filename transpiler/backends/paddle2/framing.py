@@ -12,6 +12,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import ROLE, named_by, read_by, role_of, written_by
 from transpiler.backends.paddle2.importer import (EMPTY_ARRAY, FIRST_TYPE, NEVER_WRITTEN,
                                                   ImportedProgram, is_forget, is_release,
                                                   type_of_empty)
@@ -25,7 +26,6 @@ from transpiler.ir.dtypes import ROW_NUMBER
 _Block = framework_pb2.BlockDesc
 _Desc = framework_pb2.OpDesc
 _Attributes = Mapping[str, object]
-_ROLE = 'op_role'
 _ONEDNN = 'use_mkldnn'
 _BACKWARD = 1
 _Type = framework_pb2.VarType.Type
@@ -145,7 +145,7 @@ def _undeclared(message: framework_pb2.ProgramDesc) -> Set[str]:
     found: Set[str] = set()
     declared = [{v.name for v in block.vars} for block in message.blocks]
     for block in message.blocks:
-        named = {n for op in block.ops for s in [*op.inputs, *op.outputs] for n in s.arguments}
+        named = set(named_by(*block.ops))
         for scope in _scopes(message, block.idx):
             named -= declared[scope]
         found |= named
@@ -170,8 +170,7 @@ def _check_emptiness(block: _Block) -> None:
     declared = {v.name for v in block.vars}
     made: Set[str] = set()
     for op in block.ops:
-        read = {n for s in op.inputs for n in s.arguments}
-        written = {n for s in op.outputs for n in s.arguments}
+        read, written = set(read_by(op)), set(written_by(op))
         empty = set(filter(type_of_empty, written))
         if EMPTY_ARRAY in written or empty & made or (empty and not _makes_empty(op)):
             raise VerificationError(f'{op.type} would write what releases need empty')
@@ -254,9 +253,9 @@ def _check_roles(program: ImportedProgram, again: ImportedProgram, origins: Mapp
     kept = (
         (new, old) for new, old in origins.items() if again.graph.ops[new].kind not in MEMORY_KINDS)
     for new, old in kept:
-        roles.setdefault(old, set()).add(_role(again.descs[new]))
+        roles.setdefault(old, set()).add(role_of(again.descs[new]))
     for old, found in roles.items():
-        role = _role(program.descs[old])
+        role = role_of(program.descs[old])
         if role not in found or not found <= {role, _BACKWARD}:
             raise VerificationError(f'{program.descs[old].type} has another role than before')
 
@@ -400,7 +399,7 @@ def _said(desc: _Desc) -> Dict[str, object]:
     ops of programs that it reads. One of a type that none of ours has is its bytes."""
     found: Dict[str, object] = {}
     for attribute in desc.attrs:
-        if attribute.name != _ROLE and not (attribute.name == _ONEDNN and not attribute.b):
+        if attribute.name != ROLE and not (attribute.name == _ONEDNN and not attribute.b):
             field = _FIELDS.get(attribute.type)
             value = getattr(attribute, field) if field else attribute.SerializeToString()
             plain = isinstance(value, (bool, int, float, str, bytes))
@@ -408,9 +407,5 @@ def _said(desc: _Desc) -> Dict[str, object]:
     return found
 
 
-def _role(desc: _Desc) -> Optional[int]:
-    return next((a.i for a in desc.attrs if a.name == _ROLE), None)
-
-
 def _without_role(desc: _Desc) -> List[_Desc.Attr]:
-    return [a for a in desc.attrs if a.name != _ROLE]
+    return [a for a in desc.attrs if a.name != ROLE]

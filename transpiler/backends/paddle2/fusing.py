@@ -15,11 +15,11 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import ROLE
 from transpiler.backends.paddle2.pinning import FUSED_GRADIENTS, fused_pairs, names_in, order, uncopied
 
 # An op of ours, which has one, but makes nothing of what it reads in a slot that it does not know.
 _READS_ANYTHING = frozenset({'share_buffer'})
-_ROLE = 'op_role'
 
 
 def keep_fused_in_order(block: framework_pb2.BlockDesc, origins: List[Optional[int]]) -> None:
@@ -64,7 +64,7 @@ def _between(first: framework_pb2.OpDesc, handed: str) -> framework_pb2.OpDesc:
     """An op without effect, of the role of `first`, that reads `handed` and seems to write it."""
     op = framework_pb2.OpDesc()
     uncopied(op, handed)
-    op.attrs.extend(a for a in first.attrs if a.name == _ROLE)
+    op.attrs.extend(a for a in first.attrs if a.name == ROLE)
     return op
 
 

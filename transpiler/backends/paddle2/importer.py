@@ -18,7 +18,8 @@ from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches, link_caches
 from transpiler.backends.paddle2.conditions import note_conditions
-from transpiler.backends.paddle2.pinning import is_onednn, is_pinned, unpin
+from transpiler.backends.paddle2.descs import ROLE, is_onednn, read_by, written_by
+from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
@@ -90,8 +91,7 @@ class ImportedProgram:
         main = self.message.blocks[0]
         found = {v.name for v in self.graph.values if v.fed}
         found.update(v.name for v in main.vars if v.need_check_feed)
-        found.update(n for op in main.ops
-                     if op.type == 'feed' for s in op.outputs for n in s.arguments)
+        found.update(written_by(*(op for op in main.ops if op.type == 'feed')))
         return frozenset(found)
 
     @property
@@ -346,15 +346,8 @@ class _Importer:
             outer = self._graph.values[self._resolve(name, self._block_of(op.region))]
             if name in kept or outer.parameter or outer.kind is not ValueKind.DENSE:
                 continue
-            copy = self._graph.new_value(name,
-                                         region.id,
-                                         dtype=outer.dtype,
-                                         shape=outer.shape,
-                                         size=outer.size,
-                                         at_most=outer.at_most,
-                                         lod_level=outer.lod_level)
-            copies[name] = copy.id
-            pairs.append((outer.id, copy.id))
+            copies[name] = self._value_like(outer, name, region)
+            pairs.append((outer.id, copies[name]))
         return tuple(pairs)
 
     def _link_output_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
@@ -367,16 +360,19 @@ class _Importer:
         for outer_name, inner_name in zip(outside, inside):
             outer = self._graph.values[self._resolve(outer_name, self._block_of(op.region))]
             if inner_name not in scope:
-                scope[inner_name] = self._graph.new_value(inner_name,
-                                                          region.id,
-                                                          kind=outer.kind,
-                                                          dtype=outer.dtype,
-                                                          shape=outer.shape,
-                                                          size=outer.size,
-                                                          at_most=outer.at_most,
-                                                          lod_level=outer.lod_level).id
+                scope[inner_name] = self._value_like(outer, inner_name, region)
             pairs.append((outer.id, scope[inner_name]))
         return tuple(pairs)
+
+    def _value_like(self, outer: Value, name: str, region: Region) -> int:
+        return self._graph.new_value(name,
+                                     region.id,
+                                     kind=outer.kind,
+                                     dtype=outer.dtype,
+                                     shape=outer.shape,
+                                     size=outer.size,
+                                     at_most=outer.at_most,
+                                     lod_level=outer.lod_level).id
 
     def _hand_out_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,
                             slot: str) -> Tuple[Tuple[int, int], ...]:
@@ -496,7 +492,7 @@ def _made_as(desc: framework_pb2.OpDesc) -> Tuple[int, Sequence[Union[str, bytes
         name = attribute.name
         if name == CALL_STACK:
             callstack = attribute.strings
-        elif name == 'op_role':
+        elif name == ROLE:
             role = attribute.i
         elif name == 'op_namescope':
             scope = attribute.s if isinstance(attribute.s, str) else ''
@@ -521,8 +517,7 @@ def _blocks_run(desc: framework_pb2.OpDesc) -> List[int]:
 
 def _names_in_place(block: framework_pb2.BlockDesc) -> FrozenSet[str]:
     """Names that some op of `block` has among both its inputs and its outputs."""
-    names = set()
+    names: Set[str] = set()
     for op in block.ops:
-        written = {n for s in op.outputs for n in s.arguments}
-        names.update(n for s in op.inputs for n in s.arguments if n in written)
+        names.update(set(read_by(op)).intersection(written_by(op)))
     return frozenset(names)

@@ -6,14 +6,13 @@ from typing import Dict, Hashable, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import OF_MAKING
+
 _VarType = framework_pb2.VarType
 TENSORS = (_VarType.LOD_TENSOR, _VarType.SELECTED_ROWS)
 UNLIKE = -1
 # What comes out depends on more than the shapes that they find, or is needed for more than shapes.
 _OF_THEIR_OWN = frozenset({'fill_constant', 'rnn', 'shape'})
-# Attributes that the framework gives to all ops; shape inference asks for none of them.
-_OF_THE_FRAMEWORK = frozenset(
-    {'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
 
 
 def without_framework(program: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
@@ -24,7 +23,7 @@ def without_framework(program: framework_pb2.ProgramDesc) -> framework_pb2.Progr
         for op in block.ops:
             attributes = op.attrs
             for at in range(len(attributes) - 1, -1, -1):
-                if attributes[at].name in _OF_THE_FRAMEWORK:
+                if attributes[at].name in OF_MAKING:
                     del attributes[at]
     return message
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle.base import core, framework
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import read_by, written_by
 from transpiler.backends.paddle2.emitter import ROLE, EmittedProgram
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.guard import guard, merged_variables
@@ -156,12 +157,12 @@ def _identify(op: core.OpDesc, identified: Set[int]) -> None:
 
 def _rename(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
     """Gives `desc` the arguments of `op`."""
-    if desc.input_arg_names() != _arguments(op.inputs):
+    if desc.input_arg_names() != read_by(op):
         for name in set(desc.input_names()).difference(slot.parameter for slot in op.inputs):
             desc.remove_input(name)
         for slot in op.inputs:
             desc.set_input(slot.parameter, list(slot.arguments))
-    if desc.output_arg_names() != _arguments(op.outputs):
+    if desc.output_arg_names() != written_by(op):
         for name in set(desc.output_names()).difference(slot.parameter for slot in op.outputs):
             desc.remove_output(name)
         for slot in op.outputs:
@@ -180,10 +181,6 @@ def _rename_lists(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:
         if attribute.name in (*NAME_LISTS, *INNER_LISTS) and desc.attr(attribute.name) != list(
                 attribute.strings):
             desc._set_strs_attr(attribute.name, list(attribute.strings))
-
-
-def _arguments(slots: Iterable[framework_pb2.OpDesc.Var]) -> List[str]:
-    return [name for slot in slots for name in slot.arguments]
 
 
 def _set_role(desc: core.OpDesc, op: framework_pb2.OpDesc) -> None:

@@ -87,7 +87,7 @@ def _rename_everywhere(graph: Graph, names: Names, emptied: Value, taken: Set[st
     root = old[:-len(_GRADIENT)] if old.endswith(_GRADIENT) else old
     pair = (root, root + _GRADIENT)
     called = [v for v in graph.values if names[v.id] in pair]
-    kept = any(v.persistable or v.fed or v.fetched or v.skipped for v in called)
+    kept = any(v.may_be_asked_for for v in called)
     if root not in all_emptied and emptied.kind is not ValueKind.ARRAY:
         kept = kept or any(v.region == 0 and names[v.id] == root for v in called)
     if kept or any(v.name.startswith(pair[1] + _GRADIENT) for v in graph.values):
@@ -142,7 +142,7 @@ def _not_to_be_found(program: ImportedProgram,
         if value.region == 0:
             members.setdefault(value.storage, []).append(value)
     for storage, values in members.items():
-        if any(v.fed or v.fetched or v.persistable for v in values):
+        if any(v.known_outside for v in values):
             continue  # never released and never shared; the proof looks for their names
         from_inside = any(v.id < len(imported) and imported[v.id].region for v in values)
         if storage in given_back:

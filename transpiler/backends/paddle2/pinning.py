@@ -16,6 +16,8 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import declare_vector, is_onednn
+
 ORDER_SLOT = 'ExecutionOrder'
 _NAME = 'execution_order@block_{}'
 _PAIR = _NAME + '@{}'
@@ -98,10 +100,7 @@ def _bind(block: framework_pb2.BlockDesc, names: Mapping[int, str]) -> None:
 
 
 def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
-    variable = block.vars.add(name=name, persistable=False)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-    variable.type.lod_tensor.tensor.dims.append(1)
+    declare_vector(block, name, 1).persistable = False
 
 
 def fused_pairs(ops: Sequence[framework_pb2.OpDesc]) -> List[Tuple[int, int, str]]:
@@ -195,11 +194,6 @@ def _remove_order_slot(op: framework_pb2.OpDesc) -> None:
 
 def _named(op: framework_pb2.OpDesc) -> _Named:
     return _Named(names_in(op.inputs), names_in(op.outputs), is_onednn(op))
-
-
-def is_onednn(op: framework_pb2.OpDesc) -> bool:
-    """Whether its kernel wants a layout of its own: what it reads and writes may have another name then, in the same memory."""
-    return any(each.name == 'use_mkldnn' and each.b for each in op.attrs)
 
 
 def _ordered_by_names(first: _Named, then: _Named) -> bool:

@@ -187,9 +187,7 @@ def _check_names_kept(imported: ImportedProgram, written: EmittedProgram) -> Non
     """Variables that are fed, fetched or kept from run to run are still declared by their names."""
     had = {v.name for v in imported.message.blocks[0].vars}
     protected = {
-        v.name
-        for v in imported.graph.values
-        if v.region == 0 and v.name in had and (v.fed or v.fetched or v.persistable)
+        v.name for v in imported.graph.values if v.region == 0 and v.name in had and v.known_outside
     }
     lost = sorted(protected.difference(v.name for v in written.message.blocks[0].vars))
     if lost:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
@@ -20,12 +20,15 @@ from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.operators import ELEMENTWISE, by_name, share_kept
-from transpiler.backends.paddle2.pinning import is_onednn
+from transpiler.backends.paddle2.descs import OF_MAKING, declare_vector, is_onednn, read_by, written_by
 from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import OpFacts, Replay
 
 EMPTY_NAME = '@EMPTY@'
+# What `python -m benchmarks.kernels.fresh`, `late` and `separate` found by running each kernel, by kind of operator: slots of results
+# in which it goes on with what is there; those that it makes in other memory at first, and whether it does so where it needs none of
+# its own, too; and by slot of a result, slots of operands that are not read for that alone.
 FRESH = Path(__file__).with_name('fresh_results.json')
 LATE = Path(__file__).with_name('late_results.json')
 SEPARATE = Path(__file__).with_name('separate_results.json')
@@ -56,8 +59,7 @@ _UNREAD = {'while_grad': ('X', 'Out')}
 _STATE_IS_USED = ('is_test', 'use_global_stats')
 _TRAINS_IN_TESTS = 'trainable_statistics'  # as if `is_test` were not set
 
-# Attributes that say who made an op, and what for; and types of those that point into its program.
-_OF_MAKING = frozenset({'op_callstack', 'op_device', 'op_namescope', 'op_role', 'op_role_var'})
+# Types of attributes that point into the program of an op.
 _OF_PROGRAM = frozenset(
     {framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS})
 _Pairs = Tuple[Tuple[int, int], ...]
@@ -101,7 +103,7 @@ class OpRegistry:
         if desc.type in _BY_ATTRIBUTES:
             signature += (_updates(desc), _unchanged(desc, self._rank), _adds(desc), _fills(desc),
                           _folds(desc), _replay(desc), _is_elementwise(desc), rows_of(desc))
-        if desc.type in _separate_slots():
+        if desc.type in _measured(SEPARATE):
             signature += (_separate(desc),)
         if signature in self._with_attributes:
             signature += (_attribute_bytes(desc),)
@@ -207,8 +209,7 @@ def _sends_its_own(desc: framework_pb2.OpDesc, rank: Optional[int]) -> bool:
     if rank is None or not has_cpu_kernels_alone():
         return False
     root = next((a.i for a in desc.attrs if a.name == _ROOT), 0)
-    sent, left = ([n for s in slots for n in s.arguments] for slots in (desc.inputs, desc.outputs))
-    return root == rank and len(sent) == len(left) == 1
+    return root == rank and len(read_by(desc)) == len(written_by(desc)) == 1
 
 
 def _state_positions(desc: framework_pb2.OpDesc) -> _Pairs:
@@ -225,38 +226,24 @@ def _unread_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
 
 
 def _fresh_positions(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
-    return _positions(desc.outputs, _fresh_slots().get(desc.type, ()))
+    return _positions(desc.outputs, _measured(FRESH).get(desc.type, ()))
 
 
-@lru_cache(maxsize=1)
-def _fresh_slots() -> Mapping[str, Sequence[str]]:
-    """Slots of results by kind of operator, as `python -m benchmarks.kernels.fresh` found them by running each kernel."""
-    return MappingProxyType(json.loads(FRESH.read_text(encoding='utf-8')))
+@lru_cache(maxsize=None)
+def _measured(table: Path) -> Mapping[str, Any]:
+    """What stands in FRESH, LATE or SEPARATE."""
+    return MappingProxyType(json.loads(table.read_text(encoding='utf-8')))
 
 
 def _late_positions(desc: framework_pb2.OpDesc, always: bool) -> FrozenSet[int]:
-    slots = _late_slots().get(desc.type, {})
+    slots = _measured(LATE).get(desc.type, {})
     return _positions(desc.outputs, [slot for slot, each in slots.items() if each is always])
-
-
-@lru_cache(maxsize=1)
-def _late_slots() -> Mapping[str, Mapping[str, bool]]:
-    """Slots of results by kind of operator, as `python -m benchmarks.kernels.late` found them by running each kernel; with each,
-    whether it is late where the kernel needs no memory of its own, too."""
-    return MappingProxyType(json.loads(LATE.read_text(encoding='utf-8')))
-
-
-@lru_cache(maxsize=1)
-def _separate_slots() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """By kind of operator and slot of a result, slots of operands that are not read for it alone, as
-    `python -m benchmarks.kernels.separate` found them by running each kernel."""
-    return MappingProxyType(json.loads(SEPARATE.read_text(encoding='utf-8')))
 
 
 def _alone(desc: framework_pb2.OpDesc) -> Dict[str, Sequence[str]]:
     """By slot of a result that it is asked for, slots that are not read for that alone; nothing if that is not sure of each. Kernels of
     devices were not run."""
-    slots = _separate_slots().get(desc.type, {})
+    slots = _measured(SEPARATE).get(desc.type, {})
     asked = [s for s in desc.outputs if any(n != EMPTY_NAME for n in s.arguments)]
     sure = slots and all(len(s.arguments) == 1 and s.parameter in slots for s in asked)
     if not sure or not _runs_on_own_cpu_kernel(desc) or is_channel_last(desc):
@@ -360,20 +347,13 @@ def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:
     program = framework_pb2.ProgramDesc()
     block = program.blocks.add(idx=0, parent_idx=-1)
     op = block.ops.add(type=desc.type)
-    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in _OF_MAKING)
+    op.attrs.extend(a for a in desc.attrs if a.type not in _OF_PROGRAM and a.name not in OF_MAKING)
     for prefix, slots, target in ((_IN, desc.inputs, op.inputs), (_OUT, desc.outputs, op.outputs)):
         for slot in slots:
             if slot.arguments:
                 target.add(parameter=slot.parameter, arguments=[prefix + slot.parameter])
-                _declare(block, prefix + slot.parameter)
+                declare_vector(block, prefix + slot.parameter, _SCRATCH_SIZE)
     return program
-
-
-def _declare(block: framework_pb2.BlockDesc, name: str) -> None:
-    variable = block.vars.add(name=name)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.FP32
-    variable.type.lod_tensor.tensor.dims.append(_SCRATCH_SIZE)
 
 
 def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], bool]:
@@ -392,7 +372,7 @@ def _shape_only_positions(desc: framework_pb2.OpDesc) -> Tuple[FrozenSet[int], b
 
 def _attribute_bytes(desc: framework_pb2.OpDesc) -> Tuple[bytes, ...]:
     return tuple(
-        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in _OF_MAKING)
+        a.SerializeToString(deterministic=True) for a in desc.attrs if a.name not in OF_MAKING)
 
 
 def _positions(described: Iterable[framework_pb2.OpDesc.Var],

@@ -11,6 +11,7 @@ from typing import Set
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import declare_vector
 from transpiler.backends.paddle2.making import make_fill
 
 RUNS_BLOCK = 'conditional_block_infer'
@@ -27,10 +28,7 @@ def is_segmented(message: framework_pb2.ProgramDesc) -> bool:
 def declare_always(block: framework_pb2.BlockDesc, condition: str,
                    **attributes: object) -> framework_pb2.OpDesc:
     """Declares `condition` in `block`; the op that makes it true."""
-    variable = block.vars.add(name=condition)
-    variable.type.type = framework_pb2.VarType.LOD_TENSOR
-    variable.type.lod_tensor.tensor.data_type = framework_pb2.VarType.BOOL
-    variable.type.lod_tensor.tensor.dims.append(1)
+    declare_vector(block, condition, 1, framework_pb2.VarType.BOOL)
     return make_fill(condition, [1], framework_pb2.VarType.BOOL, 1.0, force_cpu=True, **attributes)
 
 

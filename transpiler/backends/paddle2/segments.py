@@ -12,6 +12,7 @@ from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mappin
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import ROLE, read_by, role_of, runs_blocks, written_by
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.naming import INNER_LISTS
 from transpiler.backends.paddle2.pinning import pin, unpinned
@@ -20,7 +21,7 @@ from transpiler.backends.paddle2.run_once import BLOCK, RUNS_BLOCK, SEGMENTED, d
 from transpiler.errors import VerificationError
 
 _SCOPE = 'transpiler.segment.{}'
-_ROLE, _FORWARD, _BACKWARD = 'op_role', 0, 1
+_FORWARD, _BACKWARD = 0, 1
 _LATER = 1 | 2 | 16  # bits of the role of what `clone(for_test=True)` takes out
 _GRADIENT = '@GRAD'
 _VarType = framework_pb2.VarType
@@ -57,7 +58,7 @@ def cut(message: Message, spans: Spans,
     declared = {v.name: v for v in message.blocks[0].vars if v.name in homes}
     result, old = _framed(message, frozenset(homes)), message.blocks[0].ops
     main = result.blocks[0]
-    main.ops.append(declare_always(main, SEGMENTED, **{_ROLE: _FORWARD}))
+    main.ops.append(declare_always(main, SEGMENTED, **{ROLE: _FORWARD}))
     made: Dict[int, Tuple[int, int]] = {}
     position = 0
     for number, (first, last) in enumerate(spans):
@@ -94,13 +95,13 @@ def join(message: Message) -> Message:
 def joined(message: Message) -> Message:
     """The same program without segments, whatever Paddle, or the user, has made of it since it was cut. Their blocks stay, with
     nothing in them."""
-    runs = [op for op in message.blocks[0].ops if SEGMENTED in _inputs(op)]
+    runs = [op for op in message.blocks[0].ops if SEGMENTED in read_by(op)]
     ours = {n for op in runs for s in op.outputs if s.parameter == 'Scope' for n in s.arguments}
     emptied = frozenset(block_run(op) for op in runs)
     result = _framed(message, frozenset({SEGMENTED, *ours}), emptied)
     main = result.blocks[0]
     for op in message.blocks[0].ops:
-        if SEGMENTED in _inputs(op):
+        if SEGMENTED in read_by(op):
             inner = message.blocks[block_run(op)]
             main.vars.extend(inner.vars)
             main.ops.extend(inner.ops)
@@ -128,7 +129,7 @@ def segments_in(message: Message) -> List[framework_pb2.BlockDesc]:
     Raises:
         VerificationError: they are not.
     """
-    found = [block_run(op) for op in message.blocks[0].ops if SEGMENTED in _inputs(op)]
+    found = [block_run(op) for op in message.blocks[0].ops if SEGMENTED in read_by(op)]
     end = len(message.blocks)
     if found != list(range(end - len(found), end)) or not found:
         raise VerificationError('the segments are not the last blocks, in their order')
@@ -139,8 +140,7 @@ def _check(message: Message, inner: Dict[int, framework_pb2.BlockDesc]) -> None:
     """Raises VerificationError unless each segment is run by what `cut` writes, and what it declares is its own."""
     main = message.blocks[0]
     scratch = framework_pb2.ProgramDesc()
-    always = declare_always(scratch.blocks.add(idx=0, parent_idx=-1), SEGMENTED,
-                            **{_ROLE: _FORWARD})
+    always = declare_always(scratch.blocks.add(idx=0, parent_idx=-1), SEGMENTED, **{ROLE: _FORWARD})
     if unpinned(main.ops[0]) != always:
         raise VerificationError('the condition of the segments is not made first')
     named = {block.idx: [_named(op) for op in block.ops] for block in message.blocks}
@@ -213,8 +213,8 @@ def _runs(message: Message, block: framework_pb2.BlockDesc, named: Sequence[_Nam
     outside: Set[str] = set().union(*(each.every for each in named)) - own
     written: Set[str] = set().union(*(each.written for each in named))
     op = run_block(message.blocks[0], block.idx, outside, written, _SCOPE.format(number), SEGMENTED)
-    later = all(_role(each) & _LATER for each in block.ops)
-    op.attrs.add(name=_ROLE, type=framework_pb2.INT, i=_BACKWARD if later else _FORWARD)
+    later = all((role_of(each) or _FORWARD) & _LATER for each in block.ops)
+    op.attrs.add(name=ROLE, type=framework_pb2.INT, i=_BACKWARD if later else _FORWARD)
     return op
 
 
@@ -236,25 +236,19 @@ def _names_in(block: framework_pb2.BlockDesc, named: Iterable[_Named]) -> Iterat
 
 def _names_of(op: framework_pb2.OpDesc, named: _Named) -> Iterator[str]:
     """What `op` names, `named` and in lists, and what the runtime makes of that by itself where it runs a block."""
-    runs = any(a.type in (framework_pb2.BLOCK, framework_pb2.BLOCKS) for a in op.attrs)
     lists = [
         n for a in op.attrs if a.type == framework_pb2.STRINGS and a.name in INNER_LISTS
         for n in a.strings
     ]
     for name in (*named.every, *lists):
         yield name
-        if runs and op.type != RUNS_BLOCK:
+        if op.type != RUNS_BLOCK and runs_blocks(op):
             yield name + _GRADIENT
 
 
 def _named(op: framework_pb2.OpDesc) -> _Named:
-    read = {n for s in op.inputs for n in s.arguments}.union(_attributes(op))
-    written = {n for s in op.outputs for n in s.arguments}
+    read, written = {*read_by(op), *_attributes(op)}, set(written_by(op))
     return _Named(read, written, (read | written) - {EMPTY_NAME})
-
-
-def _inputs(op: framework_pb2.OpDesc) -> List[str]:
-    return [n for s in op.inputs for n in s.arguments]
 
 
 def _attributes(op: framework_pb2.OpDesc) -> Iterator[str]:
@@ -267,7 +261,3 @@ def _attributes(op: framework_pb2.OpDesc) -> Iterator[str]:
 def block_run(op: framework_pb2.OpDesc) -> Optional[int]:
     """The block that `op` runs once, if it does."""
     return next((a.block_idx for a in op.attrs if a.name == BLOCK and op.type == RUNS_BLOCK), None)
-
-
-def _role(op: framework_pb2.OpDesc) -> int:
-    return next((a.i for a in op.attrs if a.name == _ROLE), _FORWARD)

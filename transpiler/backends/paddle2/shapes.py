@@ -19,6 +19,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
 from transpiler.backends.paddle2.array_fills import FilledArrays, counted_arrays, trip_symbols
+from transpiler.backends.paddle2.descs import written_by
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
 from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
                                                          Declared, Inference, Results, Step,
@@ -49,16 +50,11 @@ class Inferred(NamedTuple):
     at_most: Shapes
 
 
-def infer_shapes(program: framework_pb2.ProgramDesc) -> Shapes:
-    """Shape of every tensor variable; None where a dim depends on data or can't be inferred.
+def infer(program: framework_pb2.ProgramDesc) -> Inferred:
+    """Shape of every tensor variable; None where a dim depends on data or can't be inferred: what is known of those at the most.
 
     A name that is written more than once has the largest of its shapes.
     """
-    return infer(program).shapes
-
-
-def infer(program: framework_pb2.ProgramDesc) -> Inferred:
-    """The same, with what those that have no shape are at the most."""
     message = without_framework(program)
     declared = _declared(message)
     prober = _Prober(core.ProgramDesc(message.SerializeToString()), message, declared)
@@ -190,7 +186,7 @@ def _written_names(message: framework_pb2.ProgramDesc) -> Set[str]:
     names: Set[str] = set()
     for op in (op for block in message.blocks for op in block.ops):
         if op.type not in (*SAY_NOTHING, 'depend'):
-            names.update(name for slot in op.outputs for name in slot.arguments)
+            names.update(written_by(op))
     return names
 
 

@@ -20,6 +20,7 @@ from typing import Dict, List, Mapping, Set, Tuple
 
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import read_by
 from transpiler.backends.paddle2.workspaces import values_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
@@ -58,8 +59,7 @@ def _buffer_and_slices(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> List
     lasts = any(a.b for a in desc.attrs if a.name == _OUTLIVES)
     if lasts or len(results.get(_BUFFER, ())) != 1 or len(found) != len(op.writes()):
         return []
-    plain = all(
-        v.kind is ValueKind.DENSE and not (v.persistable or v.fed or v.fetched) for v in found)
+    plain = all(v.kind is ValueKind.DENSE and not v.known_outside for v in found)
     return found if plain else []
 
 
@@ -106,7 +106,7 @@ def touch_flat_parameters(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc
     slices: Set[int] = set()
     for op in graph.region_ops(0):
         parameters = [v for v in op.reads() if graph.values[v].parameter]
-        named = {n for slot in descs[op.id].inputs for n in slot.arguments} if parameters else ()
+        named = read_by(descs[op.id]) if parameters else ()
         more = {v for v in parameters if graph.values[v].name not in named}
         if more and not op.regions:
             readers.add(op.id)

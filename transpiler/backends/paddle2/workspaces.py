@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Callable, Dict, Hashable, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, Mapping, Optional, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
@@ -17,6 +16,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import NONE, Case, Kernel, attributes_asked, by_cases, parse
 from transpiler.backends.paddle2 import einsum
+from transpiler.backends.paddle2.descs import runs_blocks, value_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
 TABLE = Path(__file__).with_name('workspaces.json')
@@ -27,8 +27,6 @@ COLLECTIVES = frozenset({
     'c_allreduce_sum', 'c_allreduce_max', 'c_allreduce_min', 'c_allreduce_prod', 'c_broadcast',
     'c_reduce_sum', 'c_reduce_max', 'c_allgather'
 })
-_Attribute = framework_pb2.OpDesc.Attr
-_BLOCKS = (framework_pb2.BLOCK, framework_pb2.BLOCKS)
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +55,7 @@ class Workspaces:
         if desc.type in _WITHOUT or desc.type in COLLECTIVES:
             return NOTHING
         cases = table().get(desc.type, ())
-        if cases == NONE or any(a.type in _BLOCKS for a in desc.attrs):
+        if cases == NONE or runs_blocks(desc):
             return NOTHING
         kernel = kernel_of(graph, op, desc)
         asked = (einsum.EQUATION,) if desc.type in (einsum.KIND, einsum.GRADIENT) else ()
@@ -72,28 +70,9 @@ def attributes_of(desc: framework_pb2.OpDesc) -> Callable[[str], Any]:
     """Gives an attribute of `desc` by its name; None if it has none."""
 
     def find(name: str) -> Any:
-        return next((_value(a) for a in desc.attrs if a.name == name), None)
+        return next((value_of(a) for a in desc.attrs if a.name == name), None)
 
     return find
-
-
-_FIELDS: Mapping[int, str] = MappingProxyType({
-    framework_pb2.INT: 'i', framework_pb2.FLOAT: 'f', framework_pb2.STRING: 's',
-    framework_pb2.BOOLEAN: 'b', framework_pb2.LONG: 'l', framework_pb2.FLOAT64: 'float64',
-    framework_pb2.INTS: 'ints', framework_pb2.LONGS: 'longs', framework_pb2.FLOATS: 'floats',
-    framework_pb2.BOOLEANS: 'bools', framework_pb2.STRINGS: 'strings',
-})  # yapf: disable
-
-
-def _value(attribute: _Attribute) -> Any:
-    field = _FIELDS.get(attribute.type)
-    if field is None:
-        return None
-    value = getattr(attribute, field)
-    if isinstance(value, (int, float, str)):
-        return value
-    found: List[Any] = list(value)
-    return found
 
 
 def kernel_of(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Kernel:

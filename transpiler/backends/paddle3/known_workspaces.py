@@ -107,15 +107,9 @@ def attributes_of(op: Any) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if not known:
             known.append(given_attributes(op))
-        return plain(known[0][name]) if name in known[0] else _number(op, name)
+        return plain(known[0][name]) if name in known[0] else number_of(op, name)
 
     return find
-
-
-def attribute_names(op: Any) -> List[str]:
-    """Those of attributes, and of operands that are numbers."""
-    names = op.get_input_names()
-    return [*op.get_attr_names(), *(n for n in names if _number(op, n) is not None)]
 
 
 def plain(value: Any) -> Any:
@@ -127,7 +121,7 @@ def plain(value: Any) -> Any:
     return getattr(value, 'name', None) if type(value).__name__ == 'DataType' else None
 
 
-def _number(op: Any, name: str) -> Any:
+def number_of(op: Any, name: str) -> Any:
     """What the operand of that name is, if the program has it as a number, or as some."""
     names = op.get_input_names()
     source = op.operand_source(names.index(name)) if name in names else None

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, Tuple
 from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.errors import InvalidArgumentError, InvalidProgramError
+from transpiler.plain import flat
 
 DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
 PARAMETER = 'builtin.parameter'
@@ -99,7 +100,7 @@ def named(program: Any, argument: str, given: Any) -> Any:
     Raises:
         InvalidArgumentError: a value is of another program, or of a block inside.
     """
-    values = [each for each in _flat(given) if _is_value(each)]
+    values = [each for each in flat(given) if _is_value(each)]
     if not values:
         return given
     names = value_names(program)
@@ -108,20 +109,8 @@ def named(program: Any, argument: str, given: Any) -> Any:
             raise InvalidArgumentError(
                 f'{argument}: a value of another program, or of the inside of a loop or branch; '
                 'it takes values of the main block, or their names')
-    return [names[each.id] if _is_value(each) else each for each in _flat(given)]
+    return [names[each.id] if _is_value(each) else each for each in flat(given)]
 
 
 def _is_value(given: Any) -> bool:
     return type(given).__name__ == 'Value' and hasattr(given, 'get_defining_op')
-
-
-def _flat(given: Any) -> Iterator[Any]:
-    pending, seen = [given], set()
-    while pending:
-        item = pending.pop()
-        if isinstance(item, (set, frozenset, list, tuple)):
-            if id(item) not in seen:  # a list may hold itself
-                pending.extend(item)
-            seen.add(id(item))
-        elif item is not None:
-            yield item

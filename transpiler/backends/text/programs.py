@@ -122,9 +122,9 @@ def _check_looks(old: Graph, new: Graph) -> None:
 def _looks(value: Value, same: bool) -> Value:
     """What must not change of a value; of an added one, what it is made of."""
     if same:
-        seen = value.fed or value.fetched or value.skipped or value.persistable
         # What nobody outside can see may be kept where all trips of a loop find it.
-        return replace(value, id=0, storage=0, copy_of=-1, region=value.region if seen else 0)
+        region = value.region if value.may_be_asked_for else 0
+        return replace(value, id=0, storage=0, copy_of=-1, region=region)
     return Value(0, '', 0, value.kind, value.dtype, value.shape, value.size, value.lod_level)
 
 

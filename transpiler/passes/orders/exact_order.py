@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from transpiler.analysis.control_flow_graph import bit_set
 from transpiler.analysis.memory_profile import turnover
 from transpiler.passes.orders.least import is_least
 from transpiler.passes.orders.order_problem import Order, OrderProblem
@@ -98,8 +99,8 @@ class _Search:
     def __init__(self, problem: OrderProblem, below: float) -> None:
         self._problem = problem
         self._below = below
-        self._needs = [_mask(ops) for ops in problem.before]
-        self._users = [_mask(ops) for ops in problem.users]
+        self._needs = [bit_set(ops) for ops in problem.before]
+        self._users = [bit_set(ops) for ops in problem.users]
 
     def next_level(self, level: Dict[int, _State]) -> Dict[int, _State]:
         """The sets of one op more."""
@@ -137,10 +138,3 @@ def _walk_back(levels: List[Dict[int, _State]]) -> Order:
         order.append(op)
         done &= ~(1 << op)
     return order[::-1]
-
-
-def _mask(ops: Sequence[int]) -> int:
-    mask = 0
-    for op in ops:
-        mask |= 1 << op
-    return mask

@@ -133,11 +133,10 @@ def region_problem(graph: Graph,
     return _Builder(graph, region, timeline).build(inner_peaks, before)
 
 
-def given_order(graph: Graph, region: int, timeline: Timeline,
-                inner_peaks: Dict[int, int]) -> OrderProblem:
-    """As `region_problem`, for an order that stays as it is: nothing depends on anything in it."""
-    before: List[List[int]] = [[] for _ in graph.regions[region].ops]
-    return _Builder(graph, region, timeline).build(inner_peaks, before)
+def given_order(graph: Graph, timeline: Timeline, inner_peaks: Dict[int, int]) -> OrderProblem:
+    """As `region_problem` of the main region, for an order that stays as it is: nothing depends on anything in it."""
+    before: List[List[int]] = [[] for _ in graph.regions[0].ops]
+    return _Builder(graph, 0, timeline).build(inner_peaks, before)
 
 
 class _Builder:

@@ -12,7 +12,7 @@ from typing import Dict, List, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.positions import Positions
-from transpiler.ir import Graph, Value, ValueKind
+from transpiler.ir import Graph, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.release_ops import write_releases
 
@@ -29,7 +29,7 @@ def empty_arrays(graph: Graph, _context: PassContext) -> Graph:
     used, named = _last_positions(graph)
     dead = {}
     for value, at in used.items():
-        if named[value] > at and _may_be_emptied(graph.values[value]):
+        if named[value] > at and not graph.values[value].may_be_asked_for:
             dead.setdefault(at, []).append((value,))
     write_releases(graph, graph.regions[0], dead, {})
     return graph
@@ -53,7 +53,3 @@ def _last_positions(graph: Graph) -> Tuple[Dict[int, int], Dict[int, int]]:
 def _is_main_array(graph: Graph, value: int) -> bool:
     return (value >= 0 and graph.values[value].kind is ValueKind.ARRAY and
             graph.values[value].region == 0)
-
-
-def _may_be_emptied(value: Value) -> bool:
-    return not (value.persistable or value.fed or value.fetched or value.skipped)

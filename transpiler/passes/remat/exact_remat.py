@@ -8,7 +8,7 @@ each of these steps. Solved by OR-Tools CP-SAT.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import (RematPlan, Step, bytes_before, fixed_bytes, profile)

@@ -49,7 +49,7 @@ class RematProblem:
 
 def remat_problem(graph: Graph, context: PassContext, timeline: Timeline) -> RematProblem:
     """The problem of the main region of `graph`, in its order. `timeline` is of `graph`, under the collecting runtime."""
-    memory = given_order(graph, _MAIN, timeline, _nested_peaks(graph, timeline))
+    memory = given_order(graph, timeline, _nested_peaks(graph, timeline))
     return _Builder(graph, context, memory, timeline).build()
 
 
@@ -151,12 +151,7 @@ class _Builder:
         pinned = {
             v.id for v in self._graph.values if v.fed or v.fetched or v.skipped or v.buffer >= 0
         }
-        for op in self._ops:
-            if op.regions:
-                pinned.update(op.reads() + op.writes())
-                pinned.update(
-                    v for inner in self._graph.inside(op) for v in inner.reads() + inner.writes())
-        return pinned
+        return pinned | self._graph.touched_elsewhere()
 
     def _may_be_cloned(self, op: Op) -> bool:
         cheap = self._context.recompute == 'cheap'

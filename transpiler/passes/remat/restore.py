@@ -7,13 +7,14 @@ and with it all clones that only it read.
 
 from __future__ import annotations
 
-from typing import Dict, List, Set
+from dataclasses import replace
+from typing import Dict, Set
 
 import numpy
 
 from transpiler.analysis.memory_profile import MemoryProfile
 from transpiler.passes.remat.remat_problem import RematProblem
-from transpiler.passes.remat.steps import RematPlan, Step, profile
+from transpiler.passes.remat.steps import RematPlan, profile, without_unread
 
 
 def restore(problem: RematProblem, plan: RematPlan, seen: MemoryProfile) -> RematPlan:
@@ -80,16 +81,10 @@ class _Restorer:
 
     def _rebuilt(self) -> RematPlan:
         """The plan without the clones that are gone, and without those that nobody reads any more."""
-        kept: List[Step] = []
-        read: Set[int] = set()
-        seconds = 0.0
-        for at in range(len(self._plan.steps) - 1, -1, -1):
-            step = self._plan.steps[at]
-            if at in self._gone or step.clone and read.isdisjoint(step.writes):
-                continue
-            reads = tuple(self._root(i) for i in step.reads)
-            writes = tuple(i for i in step.writes if i in read)
-            read.update(reads)
-            seconds += self._problem.seconds[step.op] if step.clone else 0.0
-            kept.append(Step(step.op, step.clone, reads, writes))
-        return RematPlan(kept[::-1], self._plan.cell_of, seconds)
+        kept = [
+            replace(step, reads=tuple(self._root(i)
+                                      for i in step.reads))
+            for at, step in enumerate(self._plan.steps)
+            if at not in self._gone
+        ]
+        return without_unread(self._problem, RematPlan(kept, self._plan.cell_of))

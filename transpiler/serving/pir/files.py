@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -23,13 +24,12 @@ from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.settings import static_mode
 from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.forks import in_a_fork
-from transpiler.serving.given import found
+from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import JSON, MODEL, PARAMETERS, find_json
 from transpiler.serving.outputs import check_apart, check_free, each_alone
 from transpiler.serving.parameters import Parameter, check_parameters
 from transpiler.serving.writing import Together, finish_interrupted, write_all
 
-_LARGEST = 2**31 - 1
 _INPUTS, _FETCH = ('pd_op.data', 'pd_op.feed'), 'pd_op.fetch'
 _MAGIC = 'pir'
 
@@ -104,7 +104,7 @@ def read_model(given: str) -> SavedModel:
             save as it reads them.
     """
     path = found(Path(given), JSON, lambda each: find_json(each, paddle.__version__))
-    serialized = _read(path)
+    serialized = program_in(path, (b'{',), lambda: _no_json(path))
     trainable = _header(path, serialized)
     in_a_fork(lambda: _try(serialized), str(path))
     beside = path.with_suffix(PARAMETERS)
@@ -148,21 +148,10 @@ def _check_alone(target: Path) -> None:
                              f'{target} would have; name another file')
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with open(path, 'rb') as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > _LARGEST:
-                raise InvalidProgramError(f'{path}: {size} bytes are too many for a program')
-            if stream.read(1) not in (b'{', b''):
-                program = path.with_suffix(JSON)
-                meant = program.is_file() and program != path
-                raise InvalidProgramError(f'{path}: not a JSON program of Paddle 3' +
-                                          (f'. Did you mean {program}?' if meant else ''))
-            stream.seek(0)
-            return stream.read()
-    except OSError as error:
-        raise SavedFileError(f'cannot read {path}: {error.strerror}') from error
+def _no_json(path: Path) -> str:
+    program = path.with_suffix(JSON)
+    meant = program.is_file() and program != path
+    return 'not a JSON program of Paddle 3' + (f'. Did you mean {program}?' if meant else '')
 
 
 def _header(path: Path, serialized: bytes) -> bool:
@@ -200,9 +189,8 @@ def _check_declared(saved: SavedModel) -> None:
         raise InvalidProgramError(
             f'{saved.path}: parameter {declared_name(op)!r} is declared in a loop or a branch: Paddle saves no value of it, and cannot '
             'run this. Make the layer outside and save again')
-    names = [parameter.name for parameter in saved.parameters]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(parameter.name for parameter in saved.parameters).items():
+        if times > 1:
             raise InvalidProgramError(
-                f'{saved.path}: parameter {name!r} is declared {names.count(name)} times: Paddle saves one value of it, and cannot '
+                f'{saved.path}: parameter {name!r} is declared {times} times: Paddle saves one value of it, and cannot '
                 'load this. Make one layer, call that several times, and save again')
