@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any, Dict, Set, Tuple
 

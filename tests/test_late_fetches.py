@@ -7,8 +7,8 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.harness import (SEED, Case, Mode, check, executor_mode, fingerprint, fresh_scope,
-                           least_peak, measure_peak, new_programs)
+from tests.harness import (SEED, Case, Mode, check, fingerprint, fresh_scope, least_peak,
+                           measure_peak, new_programs)
 from tests.scenarios.common import data, fc, floats, random_feed, train
 from transpiler import memory_optimize
 from transpiler.backends.paddle2.importer import import_program

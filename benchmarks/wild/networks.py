@@ -13,7 +13,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from benchmarks.wild.script import Builder, Script, fetching, trained, writing
+from benchmarks.wild.script import Builder, Script, trained, writing
 
 BATCH, SIDE, CLASSES = 2, 64, 10
 

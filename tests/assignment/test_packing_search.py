@@ -40,7 +40,7 @@ def test_every_bit_is_a_rule_of_its_own():
 @pytest.mark.parametrize('left_out', WITHOUT)
 def test_no_rule_changes_a_verdict(left_out):
     generator = np.random.RandomState(31)
-    rules, feasible = kernel.ALL_RULES & ~left_out, 0
+    rules = kernel.ALL_RULES & ~left_out
     for count in (2, 3, 4, 5, 6) * 12:
         ranges, sizes = random_problem(generator, count, 7, 4)
         lowest = lowest_packing(ranges, sizes)

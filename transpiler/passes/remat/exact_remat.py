@@ -8,7 +8,7 @@ each of these steps. Solved by OR-Tools CP-SAT.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.steps import (RematPlan, Step, bytes_before, fixed_bytes, profile)
@@ -137,7 +137,8 @@ def _in_place(problem: RematProblem, model: _Model, key: _Key, before: Dict[int,
               after: Dict[int, Any]) -> List[Tuple[int, Any]]:
     """(cell, whether the step makes its result in the memory of it): the cell goes, and the result was not there."""
     at, step = key
-    found, used = [], set()  # type: List[Tuple[int, Any]], Set[int]
+    found: List[Tuple[int, Any]] = []
+    used: Set[int] = set()
     for source, target in problem.memory.pairs[at if step < 0 else step]:
         if step < 0:
             makes = _is_born(problem, target, at)
