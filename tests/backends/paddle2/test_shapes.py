@@ -346,6 +346,26 @@ def test_what_grows_by_more_with_each_trip_has_no_shape() -> None:
     assert found.shapes[0, cache.name] is None and found.at_most[0, cache.name] is None
 
 
+def _longer_by_loops(depth: int, x: Any, carried: Any) -> Any:
+    """Each of so many loops, one inside the other, makes it longer by `x` with each trip."""
+    longer = paddle.concat([carried, x], axis=1)
+    if not depth:
+        return longer
+    body = lambda i, each: [i + 1, _longer_by_loops(depth - 1, x, each)]
+    zero = paddle.zeros([1], 'int64')
+    return paddle.static.nn.while_loop(lambda i, _: i < 3, body, [zero, longer])[1]
+
+
+@pytest.mark.parametrize('depth', [4, 12])
+def test_what_loops_in_loops_make_longer_than_any_tensor_has_no_shape(depth: int) -> None:
+    with new_programs() as (main, _):
+        x = data('x', -1, 4, 8)
+        made = _longer_by_loops(depth, x, paddle.tanh(x))
+    found = infer(parse(main.desc.serialize_to_string()))
+    assert found.shapes[0, made.name] is None and found.at_most[0, made.name] is None
+    assert found.shapes[0, x.name] == (Size.dim('N'), Size.of(4), Size.of(8))
+
+
 def test_inference_does_not_change_the_program() -> None:
     with new_programs() as (main, _):
         train(paddle.mean(fc(data('x', -1, 8), 4)))

@@ -116,3 +116,17 @@ def assert_same(plain: Seen, other: Seen) -> None:
     """The same of a program that may give one result for all inputs."""
     assert plain.fetched and all(plain.fetched) and plain.kept
     assert other.fetched == plain.fetched and other.kept == plain.kept
+
+
+def kept_uncollected(build: Build) -> List[str]:
+    """Kinds of the ops of the main block of what `build` makes, with as much computed again as can be; that it gives the bytes of the untouched
+    program and needs no more than is sure, where the collector never comes, is checked."""
+    with in_order():
+        plain = run(build())
+    case = build()
+    report = optimized(case, recompute='max')
+    with uncollected():
+        seen = run(case)
+    assert_equal(plain, seen)
+    assert max(seen.peaks) * MIB <= report.sure_bytes
+    return [op.name() for op in case.main.global_block().ops]

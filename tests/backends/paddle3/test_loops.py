@@ -138,16 +138,20 @@ def fed_trips(draft: Draft) -> Any:
     return static.nn.while_loop(lambda index, _: index < trips, body, start)[1] * 0.5
 
 
-@pytest.mark.parametrize('recompute', MODES)
-@pytest.mark.parametrize('make', [two_branches, fed_trips])
-def test_several_loops_and_branches(make: Any, recompute: Any) -> None:
-    """Branches are taken at some steps; loops have other trips at each. Without any trip Paddle 3 fails by itself."""
+def _assert_planned_and_equal(make: Any, recompute: Any) -> None:
     with in_order():
         plain = run(built(make))
     case = built(make)
     report = optimized(case, recompute=recompute)
     assert report.changed, report.note
     assert_equal(plain, run(case))
+
+
+@pytest.mark.parametrize('recompute', MODES)
+@pytest.mark.parametrize('make', [two_branches, fed_trips])
+def test_several_loops_and_branches(make: Any, recompute: Any) -> None:
+    """Branches are taken at some steps; loops have other trips at each. Without any trip Paddle 3 fails by itself."""
+    _assert_planned_and_equal(make, recompute)
 
 
 def in_branch(draft: Draft) -> Any:
@@ -189,12 +193,7 @@ def by_name(draft: Draft) -> Any:
 @pytest.mark.parametrize('recompute', MODES)
 @pytest.mark.parametrize('make', [in_branch, in_loop, in_branch_in_loop, by_name])
 def test_parameters_declared_inside_of_blocks_or_several_times(make: Any, recompute: Any) -> None:
-    with in_order():
-        plain = run(built(make))
-    case = built(make)
-    report = optimized(case, recompute=recompute)
-    assert report.changed, report.note
-    assert_equal(plain, run(case))
+    _assert_planned_and_equal(make, recompute)
 
 
 def test_copies_of_parameters_that_a_loop_keeps_are_counted_and_not_kept_by_a_plan() -> None:

@@ -10,6 +10,7 @@ from typing import Dict, FrozenSet, Iterator, Mapping, Tuple
 from paddle.base import core
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.paddle2.descs import runs_blocks, written_by
 from transpiler.ir.symbols import trip
 
 Shape = Tuple[int, ...]
@@ -17,7 +18,6 @@ Shape = Tuple[int, ...]
 _JOINS = 'tensor_array_to_tensor'
 _WRITES = 'write_to_array'
 _LOOPS = ('while', 'while_grad')
-_BLOCKS = (framework_pb2.BLOCK, framework_pb2.BLOCKS)
 
 
 def trip_symbols(program: framework_pb2.ProgramDesc) -> Dict[int, str]:
@@ -36,9 +36,9 @@ def counted_arrays(program: framework_pb2.ProgramDesc) -> FrozenSet[str]:
     kept = {v.name for block in program.blocks for v in block.vars if v.persistable}
     written: Dict[str, bool] = {}
     for op in _ops(program):
-        if any(a.type in _BLOCKS for a in op.attrs):
+        if runs_blocks(op):
             continue  # what it runs is gone through, too
-        for name in (name for slot in op.outputs for name in slot.arguments):
+        for name in written_by(op):
             written[name] = written.get(name, True) and op.type == _WRITES
     return frozenset(name for name, alone in written.items() if alone and name not in kept)
 

@@ -6,13 +6,17 @@ from typing import Tuple
 
 Shape = Tuple[int, ...]
 
+# No tensor has such a dim, and what Paddle makes of it is still a number to it.
+_LARGEST = 1 << 48
+
 
 def grown(once: Shape, twice: Shape, more: int) -> Shape:
     """What `once` becomes with as many `more` trips, if `twice` is what one more makes of it and each adds as much. Open where that
     cannot be, or a dim gets smaller."""
     if len(once) != len(twice):
         return twice
-    return tuple(a + more * (b - a) if 0 <= a <= b else -1 for a, b in zip(once, twice))
+    ends = (a + more * (b - a) if 0 <= a <= b else -1 for a, b in zip(once, twice))
+    return tuple(end if end <= _LARGEST else -1 for end in ends)
 
 
 def unless_other(shape: Shape, before: Shape) -> Shape:

@@ -22,6 +22,8 @@ Declared = Dict[VariableKey, Tuple[int, ...]]
 
 # Rows of what pools the words of each sentence: by this in the place of a rank table's name.
 SENTENCES = ''
+# Loops, one around the other, whose bodies run again for what changes in them.
+_MOST_AGAIN = 2
 # What brings tensors in, and what shares memory: open dims stay what they are said to be.
 SAY_NOTHING = ('feed', 'read', 'share_buffer')
 
@@ -100,6 +102,8 @@ class Inference:
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
         self._shapes = shapes  # those of all tensors at this moment
         self._contents = KnownContents()
+        self._again = 0  # loops around that run again
+        self._changing: Dict[int, Declared] = {}  # by block of a loop: what has changed, open there
 
     def run(self, index: int) -> None:
         block = self._tensors.program.block(index)
@@ -126,14 +130,33 @@ class Inference:
         no shape, or that of the last trip if what is at the most is asked for."""
         carried = self._carried(index) if kind == 'while' else frozenset()
         given = self._shapes_of(carried)
+        if self._again == _MOST_AGAIN:
+            self._run_open(index, given)
+            return
         self.run(index)
         once = self._shapes_of(carried)
         if once == given:
             return
+        self._again += 1
         self.run(index)
         twice = self._shapes_of(carried)
         if twice != once and not (self._filled and self._run_last(index, once, twice)):
             self._set_all({key: unless_other(shape, once[key]) for key, shape in twice.items()})
+            self.run(index)
+        self._again -= 1
+
+    def _run_open(self, index: int, given: Declared) -> None:
+        """Once, what was seen to change here without a shape: loops that grow, each inside of the next, would take 3 to the power of their
+        depth. Again only for what changes for the first time."""
+        changing = self._changing.setdefault(index, {})
+        self._set_all({key: unless_other(given[key], other) for key, other in changing.items()})
+        before = self._shapes_of(given)
+        self.run(index)
+        opened = {key: unless_other(self._shapes[key], shape) for key, shape in before.items()}
+        new = {k: o for k, o in opened.items() if o != before[k] and len(o) == len(before[k])}
+        if new:
+            changing.update(new)
+            self._set_all(new)
             self.run(index)
 
     def _run_last(self, index: int, once: Declared, twice: Declared) -> bool:
