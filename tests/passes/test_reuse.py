@@ -13,7 +13,7 @@ from tests.orders import straight_graph
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind, Size
 from transpiler.passes.context import PassContext
-from transpiler.passes.reuse import pool_tiers, reuse_storages
+from transpiler.passes.reuse import pool_tiers, reuse_small_inside, reuse_storages
 from transpiler.passes.tenants import tenants_by_region
 from transpiler.runtime import RETAINING
 
@@ -107,6 +107,26 @@ def test_a_body_value_never_takes_a_storage_of_the_parent() -> None:
         graph = generated(seed)
         new = reuse_storages(graph.copy(), context(graph))
         assert all(v.region == new.values[v.storage].region for v in new.values)
+
+
+def test_what_is_small_inside_shares_and_nothing_else_moves() -> None:
+    """The main block's chain doesn't, nor do the wide ones of the body, nor what the gradient reads."""
+    draft, body = trained_loop('a b c d kept')
+    draft.values('p q r')
+    draft.values('wide wider widest', 1024 * 200, region=body)
+    for reads, writes in (('x h', 'a'), ('a', 'b'), ('b', 'c'), ('c', 'd'), ('d', 'kept'),
+                          ('kept', 'wide'), ('wide', 'wider'), ('wider', 'widest'), ('widest',
+                                                                                     'h')):
+        draft.op('op', reads, writes, body)
+    back = draft.region(draft.op('while_grad', 'h', 'g'), RegionKind.LOOP_GRADIENT, forward=body)
+    draft.op('grad', 'kept', 'g', back)
+    for reads, writes in (('x', 'p'), ('p', 'q'), ('q', 'r'), ('r', '')):
+        draft.op('op', reads, writes)
+    given = draft.graph.copy()
+    new = reuse_small_inside(given, context(given))
+    moved = {v.name: new.values[v.storage].name for v in new.values if v.storage != v.id}
+    assert moved == {'c': 'a', 'd': 'b'}
+    assert {'r', 'widest', 'c'} <= set(storages(draft))  # that all of it could have shared
 
 
 def test_gradients_of_parameters_keep_their_contents_unless_told_otherwise() -> None:

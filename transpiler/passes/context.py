@@ -13,6 +13,9 @@ from transpiler.runtime import Runtime
 
 T = TypeVar('T')
 
+# Of the peak. In loops and branches an op more, or a variable, takes time in each trip: what is less than this is not worth it.
+SMALL_SHARE = 0.01
+
 
 @dataclass
 class Reuse:

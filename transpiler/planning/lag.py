@@ -9,15 +9,17 @@ from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, SURE, Sequences
+from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, REUSE_SMALL, SURE, Sequences
 
 _WORTH_A_CHANGE = 1.02
 # What more is taken for nothing: the names of an order, of releases.
 _NOTHING = 1.001
 # A share of the step's time that releases may take which only keep a late collector from mattering.
 _MOST_FOR_RELEASES = 0.02
-# What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing.
-_AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (PROMPT,), (REUSE, PROMPT))
+# What keeps the peak of a held order where a late collector would raise it: sharing first, it costs nothing. Releases take less
+# time where there is less to release.
+_AGAINST_LAG: Sequences = ((REUSE,), (IN_PLACE, REUSE), (REUSE_SMALL, PROMPT), (PROMPT,), (REUSE,
+                                                                                           PROMPT))
 
 
 def in_order_and_in_time(runner: Runner, best: Plan, budget: Optional[int]) -> Plan:

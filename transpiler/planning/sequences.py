@@ -19,7 +19,7 @@ from transpiler.passes.unread_keeps import drop_unread_keeps
 from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
 from transpiler.passes.releases.at_once import release_storages
-from transpiler.passes.reuse import reuse_inside, reuse_storages
+from transpiler.passes.reuse import reuse_inside, reuse_small_inside, reuse_storages
 from transpiler.passes.row_sums import sum_by_rows
 from transpiler.passes.schedule import (CANDIDATES, InOrder, schedule, schedule_what_stays,
                                         space_updates_in_main, updates_early_in_main)
@@ -51,6 +51,7 @@ SPACED = NamedPass('updates apart', space_updates_in_main, _needs(Can.PIN))
 IN_PLACE = NamedPass('in-place', coalesce_in_place, _needs(Can.RENAME))
 REUSE = NamedPass('reuse', reuse_storages, _needs(Can.RENAME))
 REUSE_INSIDE = NamedPass('reuse inside', reuse_inside, _needs(Can.RENAME))
+REUSE_SMALL = NamedPass('reuse of what is small inside', reuse_small_inside, _needs(Can.RENAME))
 HOIST = NamedPass('one storage for all trips', hoist_storages, _needs(Can.RENAME))
 COPIES = NamedPass('loop-invariant copies', drop_invariant_copies, _needs(Can.NO_COPY))
 UNREAD = NamedPass('unread loop copies', drop_unread_copies, _needs(Can.NO_COPY))

@@ -16,13 +16,10 @@ from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Region
-from transpiler.passes.context import PassContext
+from transpiler.passes.context import SMALL_SHARE, PassContext
 from transpiler.passes.releases.in_time import release_in_time
 from transpiler.passes.releases.release_ops import (handing_on, in_place_by_op, last_uses,
                                                     unreleasable, write_releases)
-
-# An op more in each trip takes time: in loops and branches it is only spent on this share of the peak, or more.
-_LEAST_SHARE = 0.01
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
@@ -44,7 +41,7 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
 
 def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interference) -> None:
     timeline = context.collecting(graph)
-    least = timeline.peak_bytes * _LEAST_SHARE
+    least = timeline.peak_bytes * SMALL_SHARE
     may = handing_on(graph, context.runtime)
     everywhere = Lifetimes(graph, context.runtime, frozenset(r.id for r in graph.regions))
     shared = {
@@ -86,7 +83,7 @@ def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List
 
     There are no guards: they would look like values that the region writes, and the order is held without them.
     """
-    least = timeline.peak_bytes * _LEAST_SHARE
+    least = timeline.peak_bytes * SMALL_SHARE
     dead: List[int] = []
     released: Dict[int, List[List[int]]] = {}
     for at in range(len(region.ops)):
