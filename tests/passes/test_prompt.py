@@ -49,6 +49,14 @@ def test_a_late_collector_no_longer_raises_the_peak(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', LOOPS)
+def test_what_is_too_small_for_a_release_does_not_pile_up_over_the_trips_of_a_late_collector(
+        name: str) -> None:
+    _, after, context = planned(name, trips=24, batch=16)
+    timeline = Timeline(after, _MODEL, context.dims)
+    assert timeline.lagging_peak_bytes <= timeline.peak_bytes * 1.01
+
+
+@pytest.mark.parametrize('name', LOOPS)
 def test_nothing_is_released_or_handed_on_that_is_read_later(name: str) -> None:
     """By region, and in the gradient: a value is gone after a RELEASE, and after the op that a SHARE precedes."""
     _, graph, _ = planned(name)

@@ -309,7 +309,7 @@ class Timeline:
         arriving = sum(self.evaluate(each.size) for each in self._arrivals(region).values())
         return left - self._missing_bytes(region, self._missing(region)) - arriving
 
-    def _trips_late(self, region: Region) -> int:
+    def trips_late(self, region: Region) -> int:
         """How many trips of `region` before the one that runs the collector may be behind."""
         return min(self._earlier_trips(region), self.lifetimes.runtime.delays.trips)
 
@@ -358,7 +358,7 @@ class Timeline:
         for inner in map(self._graph.regions.__getitem__, op.regions):
             found = live.given(self._place(inner)) + self.around_a_trip(inner)
             if late and late.ops(inner):
-                found += self._trips_late(inner) * self._collected_in(inner)
+                found += self.trips_late(inner) * self._collected_in(inner)
             own.entries.append(_Entry(at, inner, found))
 
     def counts_as_cells(self, region: int) -> bool:
@@ -492,7 +492,7 @@ class Timeline:
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 is_branch = inner.kind in (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
                 if late.ops(inner) and (is_branch or (late.asleep and not region.id)):
-                    trips = 1 if is_branch else 1 + self._trips_late(inner)
+                    trips = 1 if is_branch else 1 + self.trips_late(inner)
                     yield at, self._place(inner), trips * self._collected_in(inner)
 
     def _arrivals(self, region: Region) -> Dict[int, _Arrival]:

@@ -79,16 +79,19 @@ def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> 
 
 def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],
                              timeline: Timeline) -> None:
-    """Small values wait for others, so that one op releases many.
+    """Small values wait for others, so that one op releases many; at the end of a trip, for those of the next trips.
 
     There are no guards: they would look like values that the region writes, and the order is held without them.
     """
     least = timeline.peak_bytes * SMALL_SHARE
     dead: List[int] = []
     released: Dict[int, List[List[int]]] = {}
-    for at in range(len(region.ops)):
-        dead += dying.get(at, ())
-        if sum(_bytes(graph, v, timeline) for v in dead) >= least:
+    for at in sorted(dying):
+        dead += dying[at]
+        waiting = sum(_bytes(graph, v, timeline) for v in dead)
+        if at == max(dying):
+            waiting *= 1 + timeline.trips_late(region)
+        if waiting >= least:
             released[at], dead = [dead], []
     write_releases(graph, region, released, {})
 
