@@ -23,6 +23,7 @@ from transpiler.passes.loop_copies import drop_invariant_copies
 from transpiler.passes.releases.prompt import hand_on_or_release
 from transpiler.passes.recompute import recompute_in_regions
 from transpiler.planning import PlanOptions, plan
+from transpiler.planning.sequences import REUSE_SMALL
 from transpiler.runtime import COLLECTING
 
 LOOPS = ('gru_loop', 'attention_loop', 'nested_loops', 'loop_in_cond')
@@ -99,6 +100,8 @@ def test_bodies_of_planned_loops_make_fewer_variables_than_untouched_although_th
     made = plan(program.graph, COLLECTING, dims, PlanOptions())
     assert made.recomputed is not None or made.extra_seconds > 0
     assert names_made(made.graph) < names_made(program.graph)
+    most = plan(program.graph, COLLECTING, dims, PlanOptions(recompute='max'))
+    assert REUSE_SMALL in made.steps and REUSE_SMALL not in most.steps  # memory alone was asked for
 
 
 def test_handing_on_lowers_the_peak_of_the_attention_loop() -> None:
