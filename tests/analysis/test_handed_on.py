@@ -189,3 +189,22 @@ def test_reading_it_again_is_accepted_before_the_gradient_has_counted_back_and_n
     late = [op.kind for op in reloading(Loop(read_late=True), 1).region_ops(2)]
     assert late[:2] == ['increment', 'read_from_array']
     assert not accepted(Loop(read_late=True).draft().graph, reloading(Loop(read_late=True), 1))
+
+
+def test_an_array_has_what_each_op_writes_and_what_comes_all_at_once_is_no_more_than_that() -> None:
+    draft = Draft()
+    draft.value('a', kind=ValueKind.ARRAY)
+    draft.values('x y')
+    draft.value('at', rows=1)
+    draft.op('write_to_array', 'x at', 'a')
+    body = draft.region(draft.op('while', 'a', 'a'), RegionKind.LOOP, trips=TRIPS)
+    draft.op('write_to_array', 'y at', 'a', body)
+    tensor = draft.graph.values[draft.id('x')].size
+    assert tensor is not None
+    array = draft.id('a')
+    assert array_parts(draft.graph)[array] == [tensor + tensor * TRIPS]
+    draft.value('whole', rows=TRIPS * 1024)
+    draft.op('tensor_array_to_tensor_grad', 'whole', 'a')
+    assert sorted(map(repr,
+                      array_parts(draft.graph)[array])) == sorted(
+                          map(repr, [tensor + tensor * TRIPS, tensor * TRIPS]))

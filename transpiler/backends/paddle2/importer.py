@@ -19,6 +19,7 @@ from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches, link_caches
 from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.descs import ROLE, is_onednn, read_by, written_by
+from transpiler.backends.paddle2.joined_arrays import link_joined
 from transpiler.backends.paddle2.pinning import is_pinned, unpin
 from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
@@ -205,6 +206,7 @@ class _Importer:
         link_slices(self._graph, self._descs)
         link_flat_parameters(self._graph, self._message.blocks[0])
         link_caches(self._graph, self._descs)
+        link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
