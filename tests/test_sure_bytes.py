@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.apart import apart
 from tests.graphs import Draft
-from tests.harness import (ORDERS, Case, Mode, executor_mode, fingerprint, least_peak, measure_peak,
-                           new_programs)
+from tests.harness import (ORDERS, Case, Mode, Peak, executor_mode, fingerprint, least_peak,
+                           measure_peak, new_programs)
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.processor import needs_bfloat16
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
@@ -26,7 +26,7 @@ from transpiler.ir import RegionKind, Size
 from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.request import Request
-from transpiler.runtime import RETAINING
+from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import optimize_saved
 from transpiler.serving.wanted import Optimized, check_budget
@@ -72,11 +72,64 @@ def mixed_precision() -> Case:
         hidden = data('x', 64, 256)
         for _ in range(3):
             hidden = fc(hidden, 256, 'relu')
-        lists = paddle.static.amp.bf16.AutoMixedPrecisionListsBF16()
-        train(paddle.mean(hidden),
-              paddle.static.amp.bf16.decorate_bf16(paddle.optimizer.SGD(0.1), amp_lists=lists))
-        loss = next(op for op in main.global_block().ops if op.type == 'reduce_mean').output('Out')
+        loss = _in_bfloat16(paddle.mean(hidden), main)
     return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+
+
+def mixed_attention() -> Case:
+    """Heads are turned by kernels of oneDNN's forward, and by others backward, as it has none for bfloat16."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 4, 32, 128)
+        query, key, value = (paddle.transpose(
+            paddle.reshape(paddle.static.nn.fc(hidden, 128, num_flatten_dims=2), [4, 32, 4, 32]),
+            [0, 2, 1, 3]) for _ in range(3))
+        shares = paddle.nn.functional.softmax(paddle.matmul(query, key, transpose_y=True))
+        loss = _in_bfloat16(paddle.mean(paddle.matmul(shares, value)), main)
+    return Case(main, startup, random_feed(x=floats(4, 32, 128)), loss)
+
+
+def mixed_by_lists() -> Case:
+    """Products alone in bfloat16, between layers in single precision."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 64, 256)
+        for _ in range(3):
+            inner = fc(paddle.tanh(fc(hidden, 512)), 256)
+            hidden = paddle.static.nn.layer_norm(hidden + inner)
+        loss = _in_bfloat16(paddle.mean(hidden),
+                            main,
+                            custom_bf16_list={'matmul_v2', 'mul'},
+                            custom_fp32_list={'elementwise_add', 'tanh'})
+    return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+
+
+def _in_bfloat16(loss: Any, main: Any, **lists: Any) -> Any:
+    """Trains it; gives the name that it has then."""
+    amp = paddle.static.amp.bf16
+    train(
+        loss,
+        amp.decorate_bf16(paddle.optimizer.SGD(0.1),
+                          amp_lists=amp.AutoMixedPrecisionListsBF16(**lists)))
+    return next(op for op in main.global_block().ops if op.type == 'reduce_mean').output('Out')
+
+
+@needs_bfloat16
+@pytest.mark.parametrize('builder', ['mixed_precision', 'mixed_attention', 'mixed_by_lists'])
+@pytest.mark.parametrize('optimise', [False, True])
+def test_the_first_run_holds_what_it_gives_other_layouts_and_no_copies(
+        builder: str, optimise: bool) -> None:
+    case, mode = globals()[builder](), Mode(order='sequential')
+    with executor_mode(mode):
+        if optimise:
+            memory_optimize(case.main, fetch_list=list(case.fetch))
+    graph = import_program(fingerprint(case.main), case.fetch).graph
+    needed = peak_with_workspaces(graph, Timeline(graph, COLLECTING, {}))
+    peak = least_peak(f'{__name__}:{builder}',
+                      needed,
+                      optimise,
+                      of=Peak.first_above_resting,
+                      mode=mode,
+                      steps=1)
+    assert peak.first_above_resting() == needed
 
 
 @needs_bfloat16

@@ -17,9 +17,9 @@ from tests.harness import Case, Mode, Peak, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import (bytes_with_workspaces, peak_if_renamed,
+from transpiler.analysis.workspace import (bytes_with_workspaces, peak_with_workspaces,
                                            unknown_workspaces)
-from transpiler.ir import RELEASE, Graph, Op, Size
+from transpiler.ir import RELEASE, Graph, Op, Size, Work
 from transpiler.runtime import COLLECTING
 
 ROWS = 48
@@ -205,12 +205,12 @@ def test_kernels_that_nobody_measured_are_named() -> None:
 
 
 def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
-    """Of what a kernel with a layout of its own wrote another makes a copy, once, when it reads it first. What that kernel read,
-    and others wrote, is held under another name."""
+    """Of what a convolution wrote in an order of its own another makes a copy, once, when it reads it first. What it read, and
+    others wrote, is held under another name."""
     draft = Draft()
     draft.values('a b c d e')
     draft.op('fill', '', 'a')
-    draft.op('op', 'a', 'b', converts=True)
+    draft.op('op', 'a', 'b', converts=True, work=Work(filters=True))
     draft.op('op', 'b', 'c')
     draft.op('op', 'b', 'd')
     draft.op('op', 'd', 'e')
@@ -222,16 +222,17 @@ def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
 
 def test_what_needs_no_copy_keeps_its_buffer_to_the_end_of_the_first_run() -> None:
     """It is one allocation that is kept, whatever works in place in it, also where the program releases it. What such kernels
-    exchange with each other is not."""
+    exchange with each other is not, unless the runtime hands it on."""
     draft = Draft()
-    draft.values('a b c d e f')
+    draft.values('a b c d e f g')
     draft.op('fill', '', 'a')
     draft.op('op', 'a', 'b', converts=True)
     draft.op('op', 'b', 'c', converts=True, in_place=((0, 0),))
     draft.op(RELEASE, '', 'a', side_effect=True)
     draft.op('op', 'c', 'd', converts=True)
-    draft.op('op', 'd', 'e')
+    draft.op('op', 'd', 'e', converts=True)
     draft.op('op', 'e', 'f')
+    draft.op('op', 'f', 'g')
     timeline = Timeline(draft.graph, COLLECTING, {})
-    kept = ('a', 'd')  # b and c are nobody else's
-    assert peak_if_renamed(draft.graph, timeline) - timeline.peak_bytes == 4096 * len(kept)
+    kept = ('a', 'b, which c is made in', 'e')
+    assert peak_with_workspaces(draft.graph, timeline) - timeline.peak_bytes == 4096 * len(kept)
