@@ -88,6 +88,16 @@ def mixed_attention() -> Case:
     return Case(main, startup, random_feed(x=floats(4, 32, 128)), loss)
 
 
+def mixed_images() -> Case:
+    """What a kernel of oneDNN's pools has been given another shape, in memory of its own, by one of Paddle's."""
+    with new_programs() as (main, startup):
+        hidden = fc(data('x', 32, 256), 1024)
+        images = paddle.reshape(hidden, [32, 4, 16, 16])
+        pooled = paddle.nn.functional.max_pool2d(images, 2)
+        loss = _in_bfloat16(paddle.mean(pooled) + paddle.mean(paddle.tanh(hidden)), main)
+    return Case(main, startup, random_feed(x=floats(32, 256)), loss)
+
+
 def mixed_by_lists() -> Case:
     """Products alone in bfloat16, between layers in single precision."""
     with new_programs() as (main, startup):
@@ -113,7 +123,8 @@ def _in_bfloat16(loss: Any, main: Any, **lists: Any) -> Any:
 
 
 @needs_bfloat16
-@pytest.mark.parametrize('builder', ['mixed_precision', 'mixed_attention', 'mixed_by_lists'])
+@pytest.mark.parametrize('builder',
+                         ['mixed_precision', 'mixed_attention', 'mixed_images', 'mixed_by_lists'])
 @pytest.mark.parametrize('optimise', [False, True])
 def test_the_first_run_holds_what_it_gives_other_layouts_and_no_copies(
         builder: str, optimise: bool) -> None:

@@ -51,6 +51,8 @@ _SIDE_EFFECTS = frozenset({
 _SCRATCH_SIZE = 2
 # How Paddle describes a kernel of oneDNN's, and what it calls types there.
 _ONEDNN_KERNEL = re.compile(r'\{data_type\[(?:.*::)?(\w+)\]; data_layout\[ONEDNN\]')
+# Paddle has one, and never picks it: the op reads and writes the layout of all others, as `GLOG_v=3` tells (2.6.2).
+_NEVER_ONEDNN = frozenset({'reshape2'})
 _TYPES_OF_KERNELS = MappingProxyType({
     'bfloat16': 'BF16',
     'float': 'FP32',
@@ -276,9 +278,9 @@ def unread_when_released(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
 
 
 def has_onednn_kernel(kind: str, dtypes: Container[str]) -> bool:
-    """Whether oneDNN has a kernel of that kind for one of `dtypes`; also if Paddle does not know the kind."""
+    """Whether Paddle runs a kernel of oneDNN's, which has one of that kind for one of `dtypes`; also if Paddle does not know the kind."""
     found = _onednn_types().get(kind)
-    return found is None or any(dtype in dtypes for dtype in found)
+    return kind not in _NEVER_ONEDNN and (found is None or any(dtype in dtypes for dtype in found))
 
 
 @lru_cache(maxsize=None)
