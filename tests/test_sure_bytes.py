@@ -315,3 +315,38 @@ def test_no_short_run_without_a_budget_needs_more_than_is_sure(order: str) -> No
     assert peak.above_resting() <= report.sure_bytes
     never = measure_peak(builder, True, replace(mode, collect=False), 2, {'runtime': 'executor'})
     assert report.budget_bytes < never.later - never.resting <= report.sure_bytes
+
+
+_ROWS, _CACHED, _TRIPS_OF_CACHE = 8, 64, 24
+
+
+def caches() -> Case:
+    """A loop makes keys and values longer by one row with each trip, as generation does."""
+    with new_programs() as (main, startup):
+        weight = paddle.create_parameter([_CACHED, _CACHED], 'float32')
+        now, at = data('x', _ROWS, 1, _CACHED) * 1.0, paddle.zeros([1], 'int64')
+
+        def body(at: Any, now: Any, keys: Any, values: Any) -> Any:
+            keys = paddle.concat([keys, paddle.matmul(now, weight)], axis=1)
+            values = paddle.concat([values, paddle.tanh(now)], axis=1)
+            shares = paddle.nn.functional.softmax(paddle.matmul(now, keys, transpose_y=True))
+            return [at + 1, paddle.matmul(shares, values), keys, values]
+
+        end = paddle.full([1], _TRIPS_OF_CACHE, 'int64')
+        found = paddle.static.nn.while_loop(lambda at, *_: at < end,
+                                            body, [at, now, now * 2.0, now * 3.0],
+                                            is_test=True)
+        total = paddle.mean(found[1])
+    return Case(main, startup, random_feed(x=floats(_ROWS, 1, _CACHED)), [total.name])
+
+
+@pytest.mark.parametrize('order', ['default', 'sequential'])
+def test_what_a_loop_makes_longer_is_there_twice_while_it_is_made_longer(order: str) -> None:
+    case, mode = caches(), Mode(collect=False, order=order)
+    told = {'trip_count': _TRIPS_OF_CACHE}
+    with executor_mode(mode):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), **told)
+    used = measure_peak(f'{__name__}:caches', True, mode, _STEPS, told).above_resting()
+    assert used <= report.sure_bytes
+    rows = 2 * 3 * _ROWS * _CACHED * 4  # of two caches each of three has a row less, at the most: made, carried, left
+    assert used <= report.needed_bytes <= used + rows

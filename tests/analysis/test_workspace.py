@@ -19,8 +19,8 @@ from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import (bytes_with_workspaces, peak_with_workspaces,
                                            unknown_workspaces)
-from transpiler.ir import RELEASE, Graph, Op, Size, Work
-from transpiler.runtime import COLLECTING
+from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, Work
+from transpiler.runtime import COLLECTING, RETAINING
 
 ROWS = 48
 
@@ -188,6 +188,33 @@ def test_memory_is_taken_late_by_kernels_that_need_some_of_their_own(own: int) -
     assert _bytes_at(draft.graph, late) == 4 * (2 + 250) + own
     draft.graph.values[draft.id('made')].storage = draft.id('small')
     assert _bytes_at(draft.graph, late) == 4 * (2 + 250 + (250 if own else 0)) + own
+
+
+@pytest.mark.parametrize('trips', [1, 5])
+def test_what_grows_with_each_trip_is_made_beside_what_the_trip_before_has_left(trips: int) -> None:
+    draft = Draft()
+    draft.value('cache', rows=100)
+    draft.value('at', rows=1, fed=True)
+    draft.op('fill', '', 'cache')
+    loop = draft.op('while', 'at cache', 'cache')
+    body = draft.region(loop, RegionKind.LOOP, trips=Size.dim('T'))
+    draft.value('longer', rows=100, region=body)
+    for name, region in (('cache', 0), ('longer', body)):
+        value = draft.graph.values[draft.id(name, region)]
+        value.size, value.shape, value.at_most = None, None, Size.dim('T') * 400
+    made = draft.op('concat', 'cache', 'longer', body)
+    carried = draft.op('assign', 'longer', 'cache', body)
+    before = {
+        made.id: 0,
+        carried.id: (trips - 1) * 400
+    }  # a collector has freed what nobody carries
+    for runtime, beside in ((COLLECTING, before), (RETAINING, {
+            **before, made.id: (trips - 1) * 400
+    })):
+        timeline = Timeline(draft.graph, runtime, {'T': trips})
+        found = bytes_with_workspaces(draft.graph, timeline)
+        more = {p.op: with_ - p.bytes for p, with_ in zip(timeline.points, found)}
+        assert {op: more[op] for op in beside} == beside
 
 
 def _bytes_at(graph: Graph, op: Op) -> int:

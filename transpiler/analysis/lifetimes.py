@@ -247,7 +247,7 @@ class Lifetimes:
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
         """Where the runtime does. And in the main region from the start, if there was a run before: what it left there is what the next
         begins with."""
-        held = [each for each in regions if self._holds(each)]
+        held = [each for each in regions if self.holds(each)]
         lasting = self.lasting
         if not (held or lasting):
             return
@@ -270,7 +270,8 @@ class Lifetimes:
         lifetime.last = max(lifetime.last, len(region.ops) - 1)
         lifetime.kept = lifetime.kept or region.keeps_scopes
 
-    def _holds(self, region: Region) -> bool:
+    def holds(self, region: Region) -> bool:
+        """Whether what `region` makes stays to the end of a trip, or a run."""
         return not self.runtime.collects or self.runtime.holds_trips and region.id in self._in_loops
 
     @cached_property

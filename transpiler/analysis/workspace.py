@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size, Value
+from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Region, RegionKind, Size, Value
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -78,7 +78,44 @@ def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     found = _beside_results(graph, timeline, dict.fromkeys(shared, 0)) if shared else {}
     left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
     later = _beside_results(graph, timeline, left) if left else {}
-    return {op: max(found.get(op, 0), later.get(op, 0)) for op in {**found, **later}}
+    grown = _beside_grown(graph, timeline)
+    ops = {**found, **later, **grown}
+    return {op: max(found.get(op, 0), later.get(op, 0), grown.get(op, 0)) for op in ops}
+
+
+def _beside_grown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """The same for what a loop makes larger with each trip, of what the trip before has left under the name: what is carried to the
+    next trip, and all else where nothing is freed and all trips have one scope."""
+    found: Dict[int, int] = {}
+    if not graph.has_bounds or len(graph.regions) == 1:
+        return found
+    emptied = {
+        graph.values[v].storage for op in graph.walk() if op.kind == RELEASE for v in op.writes()
+    }
+    for op in graph.walk():
+        loop = _loop_around(graph, op.region)
+        if loop is None or op.kind in MEMORY_KINDS or op.regions:
+            continue
+        one_scope = timeline.lifetimes.holds(loop) and not loop.keeps_scopes
+        for value in (graph.values[v] for v in op.writes()):
+            carried = value.region < loop.id and value.storage not in emptied
+            if value.size is None and value.at_most is not None and (carried or one_scope):
+                found[op.id] = found.get(op.id, 0) + _before_last_trip(
+                    timeline, loop, value.at_most)
+    return found
+
+
+def _loop_around(graph: Graph, region: int) -> Optional[Region]:
+    """The innermost loop that `region` is of, itself included."""
+    while region >= 0 and graph.regions[region].kind is not RegionKind.LOOP:
+        region = graph.regions[region].parent
+    return graph.regions[region] if region >= 0 else None
+
+
+def _before_last_trip(timeline: Timeline, loop: Region, size: Size) -> int:
+    """Bytes of `size`, which grows with the trips of `loop`, one trip before its last."""
+    dims = {d: n - (d in loop.trips.dims) for d, n in timeline.dims.items()}
+    return size.evaluate(dims)
 
 
 def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> Dict[int, int]:
