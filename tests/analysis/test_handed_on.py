@@ -208,3 +208,19 @@ def test_an_array_has_what_each_op_writes_and_what_comes_all_at_once_is_no_more_
     assert sorted(map(repr,
                       array_parts(draft.graph)[array])) == sorted(
                           map(repr, [tensor + tensor * TRIPS, tensor * TRIPS]))
+
+
+def test_what_is_made_of_arrays_is_as_large_as_the_largest_of_them() -> None:
+    draft = Draft()
+    draft.value('at', rows=1)
+    for name in ('a', 'b', 'both', 'copy'):
+        draft.value(name, kind=ValueKind.ARRAY)
+    draft.values('x')
+    draft.value('y', rows=TRIPS * 1024)
+    draft.op('write_to_array', 'x at', 'a')
+    draft.op('write_to_array', 'y at', 'b')
+    draft.op('sum', 'a b', 'both')
+    draft.op('assign', 'both', 'copy')
+    found = array_parts(draft.graph)
+    a, b, both, copy = map(draft.id, ('a', 'b', 'both', 'copy'))
+    assert found[a] != found[b] and found[both] == found[copy] == found[a] + found[b]

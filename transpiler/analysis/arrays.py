@@ -34,11 +34,25 @@ def array_parts(graph: Graph) -> Dict[int, List[Size]]:
                 trips = ONE if inner in newest else region.trips
                 sizes = found.setdefault(graph.values[outer].storage, [])
                 sizes.extend([size * trips for size in made])
+    for op in graph.walk():
+        for array in _made_of_arrays(graph, op):
+            read = (graph.values[v].storage for v in op.reads())
+            parts = [size for storage in read for size in found.get(storage, ())]
+            if parts:
+                found.setdefault(graph.values[array].storage, []).extend(parts)
     for giver, taker in _in_one_memory(graph):
         most = [*found.get(giver, ()), *found.get(taker, ())]
         if most:
             found[giver] = found[taker] = most
     return found
+
+
+def _made_of_arrays(graph: Graph, op: Op) -> List[int]:
+    """Arrays that `op` makes of others, as a copy or a sum: none has more elements, or larger ones, than the largest."""
+    if op.regions or op.facts.array not in (None, ArrayAccess.WRITES_ALL):
+        return []
+    made = set(op.writes()) - set(op.reads())
+    return [v for v in sorted(made) if graph.values[v].kind is ValueKind.ARRAY]
 
 
 def _in_one_memory(graph: Graph) -> Iterator[Tuple[int, int]]:

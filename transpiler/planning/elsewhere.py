@@ -42,7 +42,7 @@ class Elsewhere:
         """`before` is the timeline of `original` on `runtime`, if somebody has made it."""
         self._original, self._dims, self._timeline = original, dims, before
         # The first trip of a loop is as its first run is, the others are not.
-        self._runtimes = tuple({runtime, runtime.freeing(), runtime.in_first_run()})
+        self._runtimes = tuple({runtime, runtime.freeing(), _in_first_run(runtime, original)})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
         self._peaks: Dict[Tuple[int, int], List[_Peaks]] = {}
@@ -86,6 +86,12 @@ class Elsewhere:
         if known is None or changed is not graph or known.lifetimes.runtime != runtime:
             known = Timeline(changed, runtime, self._dims)
         return (_with_and_without_workspaces(changed, known.at(each)) for each in sizes)
+
+
+def _in_first_run(runtime: Runtime, graph: Graph) -> Runtime:
+    """Where a runtime collects, its first run is as all others, if no op holds on to anything."""
+    others = runtime.collects and not any(value.lasting for value in graph.values)
+    return runtime if others else runtime.in_first_run()
 
 
 def _above(now: _Peaks, then: _Peaks) -> bool:

@@ -39,6 +39,21 @@ def concatenated() -> Case:
     return joined(stacked=False)
 
 
+def joined_twice() -> Case:
+    """The gradients are two arrays, of which a third is the sum."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 32, 1024) * paddle.create_parameter([1], 'float32')
+        array = paddle.tensor.create_array('float32')
+        for i in range(3):
+            array = paddle.tensor.array_write(paddle.tanh(hidden * float(i + 1)),
+                                              paddle.full([1], i, 'int64'), array)
+        stacked, _ = paddle.tensor.manipulation.tensor_array_to_tensor(array, 0, use_stack=True)
+        beside, _ = paddle.tensor.manipulation.tensor_array_to_tensor(array, 1)
+        loss = paddle.mean(stacked * stacked) + paddle.mean(paddle.tanh(beside))
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(32, 1024)), [loss.name])
+
+
 def recurrent() -> Case:
     """A loop over cells writes outputs and states to arrays."""
     with new_programs() as (main, startup):
@@ -68,7 +83,7 @@ def _needed(builder: str, runtime: Runtime) -> int:
     return peak_with_workspaces(imported.graph, timeline)
 
 
-_PROGRAMS = ('joined', 'concatenated', 'recurrent', 'bidirectional')
+_PROGRAMS = ('joined', 'concatenated', 'joined_twice', 'recurrent', 'bidirectional')
 
 
 @pytest.mark.parametrize('builder', _PROGRAMS)
@@ -83,6 +98,18 @@ def test_what_a_collector_does_not_know_is_predicted_too(builder: str) -> None:
     needed = _needed(builder, COLLECTING)
     peak = least_peak(f'{__name__}:{builder}', needed, optimise=False, mode=_COLLECTING)
     assert peak.above_resting() == needed
+
+
+def test_only_a_later_run_finds_what_such_ops_have() -> None:
+    imported = import_program(fingerprint(joined().main))
+    tensors, = (v for v in imported.graph.values if v.lasting and v.name.endswith('@JOINED'))
+    first, later = (Timeline(imported.graph, runtime, {})
+                    for runtime in (COLLECTING.in_first_run(), COLLECTING))
+    ops = imported.graph.regions[0].ops
+    join = next(at for at, op in enumerate(ops) if imported.graph.ops[op].facts.one_memory)
+    had = later.lifetimes.by_region[0][tensors.id]
+    assert tensors.id not in first.lifetimes.by_region[0]
+    assert had.last == join - 1 and later.evaluate(had.size) == 4 * 64 * 1024 * 4
 
 
 @pytest.mark.parametrize('mode', (_RETAINING, _COLLECTING, Mode(), Mode(collect=False)), ids=str)
