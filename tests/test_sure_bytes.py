@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.apart import apart
 from tests.graphs import Draft
-from tests.harness import (ORDERS, Case, Mode, executor_mode, fingerprint, least_peak, measure_peak,
-                           new_programs)
+from tests.harness import (ORDERS, Case, Mode, Peak, executor_mode, fingerprint, least_peak,
+                           measure_peak, new_programs)
 from tests.serving.conftest import tiny  # noqa: F401  a fixture
 from tests.processor import needs_bfloat16
 from tests.scenarios.common import data, fc, floats, integers, random_feed, train
@@ -26,7 +26,7 @@ from transpiler.ir import RegionKind, Size
 from transpiler.planning import PlanOptions
 from transpiler.report import MemoryReport
 from transpiler.request import Request
-from transpiler.runtime import RETAINING
+from transpiler.runtime import COLLECTING, RETAINING
 from transpiler.serving.files import read_program, write_program
 from transpiler.serving.offline import optimize_saved
 from transpiler.serving.wanted import Optimized, check_budget
@@ -72,11 +72,75 @@ def mixed_precision() -> Case:
         hidden = data('x', 64, 256)
         for _ in range(3):
             hidden = fc(hidden, 256, 'relu')
-        lists = paddle.static.amp.bf16.AutoMixedPrecisionListsBF16()
-        train(paddle.mean(hidden),
-              paddle.static.amp.bf16.decorate_bf16(paddle.optimizer.SGD(0.1), amp_lists=lists))
-        loss = next(op for op in main.global_block().ops if op.type == 'reduce_mean').output('Out')
+        loss = _in_bfloat16(paddle.mean(hidden), main)
     return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+
+
+def mixed_attention() -> Case:
+    """Heads are turned by kernels of oneDNN's forward, and by others backward, as it has none for bfloat16."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 4, 32, 128)
+        query, key, value = (paddle.transpose(
+            paddle.reshape(paddle.static.nn.fc(hidden, 128, num_flatten_dims=2), [4, 32, 4, 32]),
+            [0, 2, 1, 3]) for _ in range(3))
+        shares = paddle.nn.functional.softmax(paddle.matmul(query, key, transpose_y=True))
+        loss = _in_bfloat16(paddle.mean(paddle.matmul(shares, value)), main)
+    return Case(main, startup, random_feed(x=floats(4, 32, 128)), loss)
+
+
+def mixed_images() -> Case:
+    """What a kernel of oneDNN's pools has been given another shape, in memory of its own, by one of Paddle's."""
+    with new_programs() as (main, startup):
+        hidden = fc(data('x', 32, 256), 1024)
+        images = paddle.reshape(hidden, [32, 4, 16, 16])
+        pooled = paddle.nn.functional.max_pool2d(images, 2)
+        loss = _in_bfloat16(paddle.mean(pooled) + paddle.mean(paddle.tanh(hidden)), main)
+    return Case(main, startup, random_feed(x=floats(32, 256)), loss)
+
+
+def mixed_by_lists() -> Case:
+    """Products alone in bfloat16, between layers in single precision."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 64, 256)
+        for _ in range(3):
+            inner = fc(paddle.tanh(fc(hidden, 512)), 256)
+            hidden = paddle.static.nn.layer_norm(hidden + inner)
+        loss = _in_bfloat16(paddle.mean(hidden),
+                            main,
+                            custom_bf16_list={'matmul_v2', 'mul'},
+                            custom_fp32_list={'elementwise_add', 'tanh'})
+    return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+
+
+def _in_bfloat16(loss: Any, main: Any, **lists: Any) -> Any:
+    """Trains it; gives the name that it has then."""
+    amp = paddle.static.amp.bf16
+    train(
+        loss,
+        amp.decorate_bf16(paddle.optimizer.SGD(0.1),
+                          amp_lists=amp.AutoMixedPrecisionListsBF16(**lists)))
+    return next(op for op in main.global_block().ops if op.type == 'reduce_mean').output('Out')
+
+
+@needs_bfloat16
+@pytest.mark.parametrize('builder',
+                         ['mixed_precision', 'mixed_attention', 'mixed_images', 'mixed_by_lists'])
+@pytest.mark.parametrize('optimise', [False, True])
+def test_the_first_run_holds_what_it_gives_other_layouts_and_no_copies(
+        builder: str, optimise: bool) -> None:
+    case, mode = globals()[builder](), Mode(order='sequential')
+    with executor_mode(mode):
+        if optimise:
+            memory_optimize(case.main, fetch_list=list(case.fetch))
+    graph = import_program(fingerprint(case.main), case.fetch).graph
+    needed = peak_with_workspaces(graph, Timeline(graph, COLLECTING, {}))
+    peak = least_peak(f'{__name__}:{builder}',
+                      needed,
+                      optimise,
+                      of=Peak.first_above_resting,
+                      mode=mode,
+                      steps=1)
+    assert peak.first_above_resting() == needed
 
 
 @needs_bfloat16
@@ -251,3 +315,38 @@ def test_no_short_run_without_a_budget_needs_more_than_is_sure(order: str) -> No
     assert peak.above_resting() <= report.sure_bytes
     never = measure_peak(builder, True, replace(mode, collect=False), 2, {'runtime': 'executor'})
     assert report.budget_bytes < never.later - never.resting <= report.sure_bytes
+
+
+_ROWS, _CACHED, _TRIPS_OF_CACHE = 8, 64, 24
+
+
+def caches() -> Case:
+    """A loop makes keys and values longer by one row with each trip, as generation does."""
+    with new_programs() as (main, startup):
+        weight = paddle.create_parameter([_CACHED, _CACHED], 'float32')
+        now, at = data('x', _ROWS, 1, _CACHED) * 1.0, paddle.zeros([1], 'int64')
+
+        def body(at: Any, now: Any, keys: Any, values: Any) -> Any:
+            keys = paddle.concat([keys, paddle.matmul(now, weight)], axis=1)
+            values = paddle.concat([values, paddle.tanh(now)], axis=1)
+            shares = paddle.nn.functional.softmax(paddle.matmul(now, keys, transpose_y=True))
+            return [at + 1, paddle.matmul(shares, values), keys, values]
+
+        end = paddle.full([1], _TRIPS_OF_CACHE, 'int64')
+        found = paddle.static.nn.while_loop(lambda at, *_: at < end,
+                                            body, [at, now, now * 2.0, now * 3.0],
+                                            is_test=True)
+        total = paddle.mean(found[1])
+    return Case(main, startup, random_feed(x=floats(_ROWS, 1, _CACHED)), [total.name])
+
+
+@pytest.mark.parametrize('order', ['default', 'sequential'])
+def test_what_a_loop_makes_longer_is_there_twice_while_it_is_made_longer(order: str) -> None:
+    case, mode = caches(), Mode(collect=False, order=order)
+    told = {'trip_count': _TRIPS_OF_CACHE}
+    with executor_mode(mode):
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), **told)
+    used = measure_peak(f'{__name__}:caches', True, mode, _STEPS, told).above_resting()
+    assert used <= report.sure_bytes
+    rows = 2 * 3 * _ROWS * _CACHED * 4  # of two caches each of three has a row less, at the most: made, carried, left
+    assert used <= report.needed_bytes <= used + rows

@@ -79,7 +79,7 @@ class Runtime:
         can: what a plan may ask of it.
         upkeep: what it keeps besides tensors.
         first_run_frees: one that retains frees what it can while it finds out in what order ops run, in its first run.
-        begins_empty: one that retains, in a first run that frees nothing: nothing is left from a run before.
+        begins_empty: in its first run, nothing is left from a run before.
         keeps_inner: one that retains keeps what a loop or branch has made when that is through, until it next runs.
         keeps_fetched: a later run begins with what the one before has given out.
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
@@ -113,11 +113,9 @@ class Runtime:
 
     def in_first_run(self) -> Runtime:
         """The same in its first run. Of one that retains and frees then, a loop knows the order of its ops from its second trip on."""
-        if self.collects:
-            return self
-        if not self.first_run_frees:
+        if self.collects or not self.first_run_frees:
             return replace(self, begins_empty=True)
-        return replace(self.freeing(), holds_trips=True)
+        return replace(self.freeing(), holds_trips=True, begins_empty=True)
 
 
 # Paddle 2.6.2, CPU, glibc: resident growth and processor time of the first run of programs in fresh processes, as

@@ -189,3 +189,38 @@ def test_reading_it_again_is_accepted_before_the_gradient_has_counted_back_and_n
     late = [op.kind for op in reloading(Loop(read_late=True), 1).region_ops(2)]
     assert late[:2] == ['increment', 'read_from_array']
     assert not accepted(Loop(read_late=True).draft().graph, reloading(Loop(read_late=True), 1))
+
+
+def test_an_array_has_what_each_op_writes_and_what_comes_all_at_once_is_no_more_than_that() -> None:
+    draft = Draft()
+    draft.value('a', kind=ValueKind.ARRAY)
+    draft.values('x y')
+    draft.value('at', rows=1)
+    draft.op('write_to_array', 'x at', 'a')
+    body = draft.region(draft.op('while', 'a', 'a'), RegionKind.LOOP, trips=TRIPS)
+    draft.op('write_to_array', 'y at', 'a', body)
+    tensor = draft.graph.values[draft.id('x')].size
+    assert tensor is not None
+    array = draft.id('a')
+    assert array_parts(draft.graph)[array] == [tensor + tensor * TRIPS]
+    draft.value('whole', rows=TRIPS * 1024)
+    draft.op('tensor_array_to_tensor_grad', 'whole', 'a')
+    assert sorted(map(repr,
+                      array_parts(draft.graph)[array])) == sorted(
+                          map(repr, [tensor + tensor * TRIPS, tensor * TRIPS]))
+
+
+def test_what_is_made_of_arrays_is_as_large_as_the_largest_of_them() -> None:
+    draft = Draft()
+    draft.value('at', rows=1)
+    for name in ('a', 'b', 'both', 'copy'):
+        draft.value(name, kind=ValueKind.ARRAY)
+    draft.values('x')
+    draft.value('y', rows=TRIPS * 1024)
+    draft.op('write_to_array', 'x at', 'a')
+    draft.op('write_to_array', 'y at', 'b')
+    draft.op('sum', 'a b', 'both')
+    draft.op('assign', 'both', 'copy')
+    found = array_parts(draft.graph)
+    a, b, both, copy = map(draft.id, ('a', 'b', 'both', 'copy'))
+    assert found[a] != found[b] and found[both] == found[copy] == found[a] + found[b]

@@ -17,10 +17,10 @@ from tests.harness import Case, Mode, Peak, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, square_loss
 from transpiler import memory_optimize
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import (bytes_with_workspaces, peak_if_renamed,
+from transpiler.analysis.workspace import (bytes_with_workspaces, peak_with_workspaces,
                                            unknown_workspaces)
-from transpiler.ir import RELEASE, Graph, Op, Size
-from transpiler.runtime import COLLECTING
+from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, Work
+from transpiler.runtime import COLLECTING, RETAINING
 
 ROWS = 48
 
@@ -190,6 +190,33 @@ def test_memory_is_taken_late_by_kernels_that_need_some_of_their_own(own: int) -
     assert _bytes_at(draft.graph, late) == 4 * (2 + 250 + (250 if own else 0)) + own
 
 
+@pytest.mark.parametrize('trips', [1, 5])
+def test_what_grows_with_each_trip_is_made_beside_what_the_trip_before_has_left(trips: int) -> None:
+    draft = Draft()
+    draft.value('cache', rows=100)
+    draft.value('at', rows=1, fed=True)
+    draft.op('fill', '', 'cache')
+    loop = draft.op('while', 'at cache', 'cache')
+    body = draft.region(loop, RegionKind.LOOP, trips=Size.dim('T'))
+    draft.value('longer', rows=100, region=body)
+    for name, region in (('cache', 0), ('longer', body)):
+        value = draft.graph.values[draft.id(name, region)]
+        value.size, value.shape, value.at_most = None, None, Size.dim('T') * 400
+    made = draft.op('concat', 'cache', 'longer', body)
+    carried = draft.op('assign', 'longer', 'cache', body)
+    before = {
+        made.id: 0,
+        carried.id: (trips - 1) * 400
+    }  # a collector has freed what nobody carries
+    for runtime, beside in ((COLLECTING, before), (RETAINING, {
+            **before, made.id: (trips - 1) * 400
+    })):
+        timeline = Timeline(draft.graph, runtime, {'T': trips})
+        found = bytes_with_workspaces(draft.graph, timeline)
+        more = {p.op: with_ - p.bytes for p, with_ in zip(timeline.points, found)}
+        assert {op: more[op] for op in beside} == beside
+
+
 def _bytes_at(graph: Graph, op: Op) -> int:
     timeline = Timeline(graph, COLLECTING, {})
     return dict(zip(timeline.order, bytes_with_workspaces(graph, timeline)))[op.id]
@@ -205,12 +232,12 @@ def test_kernels_that_nobody_measured_are_named() -> None:
 
 
 def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
-    """Of what a kernel with a layout of its own wrote another makes a copy, once, when it reads it first. What that kernel read,
-    and others wrote, is held under another name."""
+    """Of what a convolution wrote in an order of its own another makes a copy, once, when it reads it first. What it read, and
+    others wrote, is held under another name."""
     draft = Draft()
     draft.values('a b c d e')
     draft.op('fill', '', 'a')
-    draft.op('op', 'a', 'b', converts=True)
+    draft.op('op', 'a', 'b', converts=True, work=Work(filters=True))
     draft.op('op', 'b', 'c')
     draft.op('op', 'b', 'd')
     draft.op('op', 'd', 'e')
@@ -222,16 +249,17 @@ def test_copies_in_other_layouts_stay_to_the_end_of_the_first_run() -> None:
 
 def test_what_needs_no_copy_keeps_its_buffer_to_the_end_of_the_first_run() -> None:
     """It is one allocation that is kept, whatever works in place in it, also where the program releases it. What such kernels
-    exchange with each other is not."""
+    exchange with each other is not, unless the runtime hands it on."""
     draft = Draft()
-    draft.values('a b c d e f')
+    draft.values('a b c d e f g')
     draft.op('fill', '', 'a')
     draft.op('op', 'a', 'b', converts=True)
     draft.op('op', 'b', 'c', converts=True, in_place=((0, 0),))
     draft.op(RELEASE, '', 'a', side_effect=True)
     draft.op('op', 'c', 'd', converts=True)
-    draft.op('op', 'd', 'e')
+    draft.op('op', 'd', 'e', converts=True)
     draft.op('op', 'e', 'f')
+    draft.op('op', 'f', 'g')
     timeline = Timeline(draft.graph, COLLECTING, {})
-    kept = ('a', 'd')  # b and c are nobody else's
-    assert peak_if_renamed(draft.graph, timeline) - timeline.peak_bytes == 4096 * len(kept)
+    kept = ('a', 'b, which c is made in', 'e')
+    assert peak_with_workspaces(draft.graph, timeline) - timeline.peak_bytes == 4096 * len(kept)

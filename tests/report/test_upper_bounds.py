@@ -14,7 +14,7 @@ from transpiler import memory_optimize
 from transpiler.report import MemoryReport
 
 _BOUNDED = 'Counted as large as the data of a run can make them: '
-_LAYOUTS = 'Copies in layouts of the kernels'
+_LAYOUTS = 'What kernels in layouts of their own exchange'
 
 
 def _looked_up(sparse: bool) -> MemoryReport:
@@ -45,7 +45,7 @@ def test_what_data_picks_counts_as_if_it_picked_all() -> None:
     assert picked.name in memory_optimize(main, batch_size=4).bounded_sizes
 
 
-def test_copies_in_other_layouts_count_as_if_the_first_run_kept_each() -> None:
+def test_what_is_in_other_layouts_counts_as_if_the_first_run_held_all_of_it() -> None:
     with new_programs() as (main, _):
         loss = paddle.mean(paddle.static.nn.fc(data('x', 4, 64), 64))
         lists = paddle.static.amp.bf16.AutoMixedPrecisionListsBF16()

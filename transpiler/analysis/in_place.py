@@ -32,8 +32,7 @@ class InPlace:
         time there and the result for the first."""
         values = self._graph.values
         if hands_on(op):
-            yield from (
-                (values[a].storage, values[b].storage) for a, b in zip(op.operands, op.results))
+            yield from ((values[a].storage, values[b].storage) for a, b in handed_on(op))
         elif op.facts.in_place and (self._sharing is None or op.region in self._sharing):
             for i, j in op.facts.in_place:
                 source, target = op.operands[i], op.results[j]
@@ -57,7 +56,14 @@ class InPlace:
 
 def hands_on(op: Op) -> bool:
     """Whether the results of `op` have the buffers of its operands, whoever uses these later."""
-    return op.kind in HANDS_ON or op.facts.aliases
+    return op.kind in HANDS_ON or op.facts.aliases or bool(op.facts.one_memory)
+
+
+def handed_on(op: Op) -> Iterator[Tuple[int, int]]:
+    """(operand, result) wherever that is so."""
+    if op.kind in HANDS_ON or op.facts.aliases:
+        yield from zip(op.operands, op.results)
+    yield from op.in_one_memory()
 
 
 def _handed_on_by_name(graph: Graph) -> Tuple[FrozenSet[int], FrozenSet[int]]:
@@ -66,8 +72,7 @@ def _handed_on_by_name(graph: Graph) -> Tuple[FrozenSet[int], FrozenSet[int]]:
     given: Set[int] = set()
     taken: Set[int] = set()
     for op in graph.walk():
+        given.update(graph.values[giver].storage for giver, _ in handed_on(op))
         if op.kind in _BY_NAME or op.facts.aliases:
-            if hands_on(op):
-                given.update(graph.values[v].storage for v in op.reads())
             taken.update(graph.values[v].storage for v in op.writes())
     return frozenset(given), frozenset(taken)

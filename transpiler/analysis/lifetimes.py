@@ -95,6 +95,14 @@ class Lifetimes:
                     for inner, _ in region.results
                     if values[inner].region == region.id)
         yield from ((v.id, v.fed) for v in self._graph.values if v.fed or v.fetched)
+        yield from ((v.id, False) for v in self._graph.values if v.storage in self.lasting)
+
+    @cached_property
+    def lasting(self) -> FrozenSet[int]:
+        """Storages that an op has as long as its scope exists: no other op and no collector frees them."""
+        if self.runtime.by_data:
+            return frozenset()
+        return frozenset(v.storage for v in self._graph.values if v.lasting)
 
     @cached_property
     def _ends_by_home(self) -> Dict[int, List[Tuple[int, bool]]]:
@@ -239,24 +247,31 @@ class Lifetimes:
     def _hold_to_the_end(self, regions: Sequence[Region]) -> None:
         """Where the runtime does. And in the main region from the start, if there was a run before: what it left there is what the next
         begins with."""
-        held = [each for each in regions if self._holds(each)]
-        if not held:
+        held = [each for each in regions if self.holds(each)]
+        lasting = self.lasting
+        if not (held or lasting):
             return
         released, forgotten = self._emptied_by(RELEASE), self._emptied_by(FORGET)
         for region in held:
-            end = len(region.ops) - 1
-            left_before = not (region.id or self.runtime.begins_empty)
             for lifetime in list(self.by_region[region.id].values()):
-                if released.issuperset(lifetime.storages):
-                    continue
-                if left_before:
-                    self._hold_older(lifetime, released, lifetime.storages[0]
-                                     in released | forgotten)
-                    lifetime.first = 0
-                lifetime.last = max(lifetime.last, end)
-                lifetime.kept = lifetime.kept or region.keeps_scopes
+                if not released.issuperset(lifetime.storages):
+                    self._hold(region, lifetime, released, lifetime.storages[0]
+                               in released | forgotten)
+        for region in (each for each in regions if lasting and each not in held):
+            for lifetime in list(self.by_region[region.id].values()):
+                if not lasting.isdisjoint(lifetime.storages):  # all else the collector has emptied
+                    self._hold(region, lifetime, released, lifetime.storages[0] not in lasting)
 
-    def _holds(self, region: Region) -> bool:
+    def _hold(self, region: Region, lifetime: Lifetime, released: FrozenSet[int],
+              emptied: bool) -> None:
+        if not (region.id or self.runtime.begins_empty):
+            self._hold_older(lifetime, released, emptied)
+            lifetime.first = 0
+        lifetime.last = max(lifetime.last, len(region.ops) - 1)
+        lifetime.kept = lifetime.kept or region.keeps_scopes
+
+    def holds(self, region: Region) -> bool:
+        """Whether what `region` makes stays to the end of a trip, or a run."""
         return not self.runtime.collects or self.runtime.holds_trips and region.id in self._in_loops
 
     @cached_property

@@ -146,6 +146,8 @@ class Timeline:
 
     def _live_bytes(self, late: Optional[_Late] = None) -> List[int]:
         """Bytes while each op runs, in the order of `points`."""
+        if late:  # whoever has it for as long as it lasts frees it, too
+            late = late._replace(released=late.released | self.lifetimes.lasting)
         if self._allocations is None:
             found: List[int] = []
             self._run(self._graph.regions[0], 0, found, late)

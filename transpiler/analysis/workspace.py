@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
+from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Region, RegionKind, Size, Value
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -15,8 +16,9 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
 
 
 def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
-    """The bytes of the points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
-    return _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
+    """The bytes of the points of `timeline`, which is of `graph`, each op's workspace counted, and what is held in other layouts."""
+    held = _held_in_layouts(graph, timeline, lambda lifetime: True)
+    return _with_workspaces(graph, timeline, timeline.live, held)
 
 
 def bytes_besides(graph: Graph, timeline: Timeline) -> List[int]:
@@ -28,10 +30,14 @@ def uncollected_with_workspaces(graph: Graph,
                                 timeline: Timeline,
                                 released: FrozenSet[int],
                                 lags: bool = False) -> List[int]:
-    """The same of `timeline.uncollected(released, lags)`, with the copies that the ops make which hand on buffers where
-    the program is to release them by itself."""
-    copies = _layout_copies(graph, timeline, handing_on=bool(released))
-    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), copies)
+    """The same of `timeline.uncollected(released, lags)`."""
+
+    def is_freed(lifetime: Lifetime) -> bool:
+        last = graph.ops[graph.regions[0].ops[lifetime.last]]
+        return last.kind == RELEASE or released.issuperset(lifetime.storages)
+
+    held = _held_in_layouts(graph, timeline, is_freed)
+    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), held)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
@@ -40,29 +46,22 @@ def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
                          lambda: max(bytes_with_workspaces(graph, timeline), default=0))
 
 
-def peak_if_renamed(graph: Graph, timeline: Timeline) -> int:
-    """The same if what kernels with layouts of their own exchange with others is in the right layout as it is: the runtime makes
-    no copy, but gives the buffer another name, which the first run keeps to its end."""
-    renamed = _kept_renamed(graph, timeline)
-    return max(_with_workspaces(graph, timeline, timeline.live, renamed), default=0)
-
-
 def unknown_workspaces(graph: Graph) -> List[str]:
     """Kinds of ops of which nobody knows what their kernels allocate for themselves: no figure has it."""
     return sorted({op.kind for op in graph.walk() if op.workspace is None})
 
 
 def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
-                     copies: Sequence[int]) -> List[int]:
-    """`live` bytes, by point of `timeline`, with what comes on top; `copies` are by position of the main region, if there are any."""
+                     besides: Sequence[int]) -> List[int]:
+    """`live` bytes, by point of `timeline`, with what comes on top; `besides` are by position of the main region, if there are any."""
     found = list(live)
     for at, size in _workspaces(graph, timeline):
         found[at] += timeline.evaluate(size)
     outgrown = _outgrown(graph, timeline)
-    if outgrown or copies:
+    if outgrown or besides:
         position = timeline.lifetimes.positions.seen_from
         for at, op in enumerate(map(graph.ops.__getitem__, timeline.order)):
-            found[at] += outgrown.get(op.id, 0) + (copies[position(op, 0)[0]] if copies else 0)
+            found[at] += outgrown.get(op.id, 0) + (besides[position(op, 0)[0]] if besides else 0)
     return found
 
 
@@ -79,7 +78,44 @@ def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     found = _beside_results(graph, timeline, dict.fromkeys(shared, 0)) if shared else {}
     left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
     later = _beside_results(graph, timeline, left) if left else {}
-    return {op: max(found.get(op, 0), later.get(op, 0)) for op in {**found, **later}}
+    grown = _beside_grown(graph, timeline)
+    ops = {**found, **later, **grown}
+    return {op: max(found.get(op, 0), later.get(op, 0), grown.get(op, 0)) for op in ops}
+
+
+def _beside_grown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """The same for what a loop makes larger with each trip, of what the trip before has left under the name: what is carried to the
+    next trip, and all else where nothing is freed and all trips have one scope."""
+    found: Dict[int, int] = {}
+    if not graph.has_bounds or len(graph.regions) == 1:
+        return found
+    emptied = {
+        graph.values[v].storage for op in graph.walk() if op.kind == RELEASE for v in op.writes()
+    }
+    for op in graph.walk():
+        loop = _loop_around(graph, op.region)
+        if loop is None or op.kind in MEMORY_KINDS or op.regions:
+            continue
+        one_scope = timeline.lifetimes.holds(loop) and not loop.keeps_scopes
+        for value in (graph.values[v] for v in op.writes()):
+            carried = value.region < loop.id and value.storage not in emptied
+            if value.size is None and value.at_most is not None and (carried or one_scope):
+                found[op.id] = found.get(op.id, 0) + _before_last_trip(
+                    timeline, loop, value.at_most)
+    return found
+
+
+def _loop_around(graph: Graph, region: int) -> Optional[Region]:
+    """The innermost loop that `region` is of, itself included."""
+    while region >= 0 and graph.regions[region].kind is not RegionKind.LOOP:
+        region = graph.regions[region].parent
+    return graph.regions[region] if region >= 0 else None
+
+
+def _before_last_trip(timeline: Timeline, loop: Region, size: Size) -> int:
+    """Bytes of `size`, which grows with the trips of `loop`, one trip before its last."""
+    dims = {d: n - (d in loop.trips.dims) for d, n in timeline.dims.items()}
+    return size.evaluate(dims)
 
 
 def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> Dict[int, int]:
@@ -97,61 +133,44 @@ def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> D
     return found
 
 
-def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -> List[int]:
-    """By position of the main region: bytes of the copies that the runtime has made by then of what kernels with layouts of
-    their own wrote and others read, none of which the first run frees before its end. Empty if there are no such kernels.
+def _held_in_layouts(graph: Graph, timeline: Timeline, is_freed: Callable[[Lifetime],
+                                                                          bool]) -> List[int]:
+    """By position of the main region: bytes that are held to the end of the first run for kernels with layouts of their own. Empty if
+    there are no such kernels.
 
-    `handing_on`: where the runtime would work in place, an op hands on the buffer, for which it reads it.
+    What they exchange with others the runtime gives another name, which holds the buffer on when nothing else does: that is one
+    of the lifetimes that `is_freed` says are ended before. It exchanges also what it works in place on. Of results in an order that
+    only these kernels read it makes a copy.
     """
     if not any(op.facts.converts for op in graph.region_ops(0)):
         return []
-    made = [0] * len(graph.regions[0].ops)
-    written: Set[int] = set()
-    given: Dict[int, Set[int]] = {}  # by op, storages
-    for op, source, _ in timeline.lifetimes.shared if handing_on else ():
-        given.setdefault(op, set()).add(source)
-    for at, op in enumerate(graph.region_ops(0)):
-        read = {v for v in op.reads() if graph.values[v].storage in given.get(op.id, ())}
-        if not op.facts.converts and op.kind != RELEASE:  # what that names orders it, and is not looked at
-            read.update(op.reads())
-        bounds = (graph.values[v].bound for v in written & read)
-        made[at] = sum(timeline.evaluate(bound) for bound in bounds if bound is not None)
-        written -= read
-        if op.facts.converts:
-            written.update(op.writes())
-    for at, size in _held_by_layout(graph):
-        made[at] += timeline.evaluate(size)
-    return list(itertools.accumulate(made))
-
-
-def _kept_renamed(graph: Graph, timeline: Timeline) -> List[int]:
-    """By position of the main region: bytes of buffers that kernels with layouts of their own and others have touched, and that
-    nothing else holds any more."""
     own: Set[int] = set()
     others: Set[int] = set()
     for op in graph.region_ops(0):
         if op.kind not in MEMORY_KINDS:
             storages = (graph.values[v].storage for v in op.reads() + op.writes())
             (own if op.facts.converts else others).update(storages)
-    both, ended = own & others, [0] * (len(graph.regions[0].ops) + 1)
+    held = [0] * (len(graph.regions[0].ops) + 1)
+    for at, value in _copied(graph, timeline):
+        held[at] += timeline.evaluate(value.bound) if value.bound is not None else 0
+        own.discard(value.storage)
     for lifetime in timeline.lifetimes.by_region[0].values():
-        if not both.isdisjoint(lifetime.storages):
-            ended[lifetime.last + 1] += timeline.evaluate(lifetime.size)
-    return list(itertools.accumulate(ended))
+        in_place = len(lifetime.storages) > 1
+        exchanged = in_place or not others.isdisjoint(lifetime.storages)
+        if exchanged and not own.isdisjoint(lifetime.storages) and is_freed(lifetime):
+            held[lifetime.last + 1] += timeline.evaluate(lifetime.size)
+    return list(itertools.accumulate(held))
 
 
-def _held_by_layout(graph: Graph) -> Iterator[Tuple[int, Size]]:
-    """What kernels with layouts of their own read, and others wrote, and the position of the main region from which on nothing
-    else holds it: it counts as converted by another name in the same buffer, which the first run keeps to its end, too."""
-    written: Set[int] = set()
-    read: Set[int] = set()
-    last: Dict[int, int] = {}
+def _copied(graph: Graph, timeline: Timeline) -> Iterator[Tuple[int, Value]]:
+    """What convolutions make in an order of their own, or kernels like them of such, and where another op is the first to read it."""
+    made: Set[int] = set()
+    handed_on = {(op, source) for op, source, _ in timeline.lifetimes.shared}
     for at, op in enumerate(graph.region_ops(0)):
-        last.update(dict.fromkeys(op.reads() + op.writes(), at))
-        if op.facts.converts:
-            read.update(v for v in op.reads() if v not in written)
-            written.update(op.writes())
-    for value in map(graph.values.__getitem__, sorted(read)):
-        kept = value.region or value.known_outside
-        if not kept and value.bound is not None and last[value.id] + 1 < len(graph.regions[0].ops):
-            yield last[value.id] + 1, value.bound
+        read = {v for v in op.reads() if (op.id, graph.values[v].storage) in handed_on}
+        if not op.facts.converts and op.kind != RELEASE:  # what that names orders it, and is not looked at
+            read.update(op.reads())
+        yield from ((at, graph.values[v]) for v in sorted(made & read))
+        if op.facts.converts and (op.facts.work.filters or not made.isdisjoint(op.reads())):
+            made.update(op.writes())
+        made -= read

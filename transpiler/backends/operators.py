@@ -61,6 +61,7 @@ _ARRAYS: Mapping[str, ArrayAccess] = MappingProxyType({
     'write_to_array': ArrayAccess.WRITES_ELEMENT,
     'lod_tensor_to_array': ArrayAccess.WRITES_ALL,
     'assign': ArrayAccess.WRITES_ALL,
+    'tensor_array_to_tensor_grad': ArrayAccess.APPENDS,
 })
 # These make two names share memory without saying so to the executor.
 _SHARE_UNSAID = frozenset({'share_buffer', 'share_data', 'coalesce_tensor'})

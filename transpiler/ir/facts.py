@@ -15,6 +15,7 @@ class ArrayAccess(enum.Enum):
     READS_ELEMENT = 'reads the element at an index'
     WRITES_ELEMENT = 'writes the element at an index'
     WRITES_ALL = 'writes all elements'
+    APPENDS = 'adds the parts of its operand behind the elements that are there'
 
 
 class Meaning(enum.Enum):
@@ -75,7 +76,8 @@ class OpFacts:
     `in_place` and `shape_only` are positions: operand positions that may give their buffer to a result
     position, and operand positions of which only the shape is read, not the data. `same_name`: the two
     may even be one variable; some kernels that work on a shared buffer do not bear that. `onto` are pairs that may be one variable, too,
-    though no runtime makes them share a buffer by itself. `updates` are (operand,
+    though no runtime makes them share a buffer by itself; `one_memory` pairs that have one memory from the op on, whoever uses the operand
+    later. `updates` are (operand,
     result) positions of state that the op carries on, and on which nothing else that it computes depends; `unchanged` such of
     what it names as a result and leaves as it is, where the two are one variable. `fresh` are results
     whose names have to be without memory: what is there already the op takes for its own, half done. `late` are results
@@ -93,6 +95,7 @@ class OpFacts:
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False
     onto: Tuple[Tuple[int, int], ...] = ()
+    one_memory: Tuple[Tuple[int, int], ...] = ()
     converts: bool = False  # its kernel wants another layout or type: the runtime converts what it reads, and its results
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()

@@ -46,7 +46,8 @@ class Value:
 
     `storage` is the id of the value whose memory it uses: its own, or that of the value it was merged
     with. Passes that reuse memory change nothing else. `buffer` is the value whose memory it is a slice of, or which slices are
-    of if that is itself: the runtime lets go of that memory when nobody holds any of them.
+    of if that is itself: the runtime lets go of that memory when nobody holds any of them. `lasting`: an op has it in its scope as long as
+    that exists, in the next runs too, and no other op and no collector can let go of it.
     """
 
     id: int
@@ -68,6 +69,7 @@ class Value:
     written_between: bool = False  # by others, before the backward part of a program runs: see `boundary`
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     buffer: int = -1
+    lasting: bool = False
     storage: int = -1
 
     def __post_init__(self) -> None:
@@ -147,6 +149,10 @@ class Op:
         """Values that its kernel does not make in the memory that their names have; `takes_own`: if it needs some for itself."""
         at = self.facts.elsewhere | (self.facts.late if takes_own else frozenset())
         return frozenset(self.results[position] for position in at) - {-1}
+
+    def in_one_memory(self) -> Iterator[Tuple[int, int]]:
+        """(operand, result) ids of the values that it gives one memory."""
+        return ((self.operands[i], self.results[j]) for i, j in self.facts.one_memory)
 
     def reads(self) -> Tuple[int, ...]:
         """Ids of the values it names as inputs, each once."""

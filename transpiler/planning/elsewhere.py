@@ -1,6 +1,5 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where kernels allocate less
-for themselves than they may, where what the data decides is less than it can be, where no copies in other layouts are made, or
-the same buffers kept for them, where branches are not taken (at some other sizes, too), and in the first run of a runtime that
+for themselves than they may, where what the data decides is less than it can be, where nothing is held in other layouts, where branches are not taken (at some other sizes, too), and in the first run of a runtime that
 retains."""
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_if_renamed, peak_with_workspaces
+from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
 from transpiler.runtime import Runtime
 
@@ -23,18 +22,12 @@ def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> _Peaks:
     return peak_with_workspaces(graph, timeline), timeline.peak_bytes
 
 
-def _if_renamed(graph: Graph, timeline: Timeline) -> _Peaks:
-    return (peak_if_renamed(graph, timeline),)
-
-
 class _Change(NamedTuple):
-    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out.
-    `peaks`: how to find those of a run."""
+    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out."""
 
     made: Callable[[Graph], Graph]
     sizes: List[Mapping[str, int]]
     runs_less: bool = False
-    peaks: Callable[[Graph, Timeline], _Peaks] = _with_and_without_workspaces
 
 
 class Elsewhere:
@@ -49,7 +42,7 @@ class Elsewhere:
         """`before` is the timeline of `original` on `runtime`, if somebody has made it."""
         self._original, self._dims, self._timeline = original, dims, before
         # The first trip of a loop is as its first run is, the others are not.
-        self._runtimes = tuple({runtime, runtime.freeing(), runtime.in_first_run()})
+        self._runtimes = tuple({runtime, runtime.freeing(), _in_first_run(runtime, original)})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
         self._peaks: Dict[Tuple[int, int], List[_Peaks]] = {}
@@ -92,7 +85,13 @@ class Elsewhere:
         changed, runtime = change.made(graph), self._runtimes[j]
         if known is None or changed is not graph or known.lifetimes.runtime != runtime:
             known = Timeline(changed, runtime, self._dims)
-        return (change.peaks(changed, known.at(each)) for each in sizes)
+        return (_with_and_without_workspaces(changed, known.at(each)) for each in sizes)
+
+
+def _in_first_run(runtime: Runtime, graph: Graph) -> Runtime:
+    """Where a runtime collects, its first run is as all others, if no op holds on to anything."""
+    others = runtime.collects and not any(value.lasting for value in graph.values)
+    return runtime if others else runtime.in_first_run()
 
 
 def _above(now: _Peaks, then: _Peaks) -> bool:
@@ -109,7 +108,6 @@ def _changes(original: Graph, dims: Mapping[str, int],
         found.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
         found.append(_Change(Graph.without_conversions, sizes))
-        found.append(_Change(lambda graph: graph, sizes, peaks=_if_renamed))
     ways = other_ways(original)
     return found + [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
 

@@ -225,8 +225,8 @@ class ReportData:
     `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
     figure has that, and no budget bears it. `unknown_sizes` are the variables of which nobody knows before a run how large
     they can become; the same holds for them. `bounded_sizes` are those that are counted as large as the data of a run can make
-    them: the figures are upper bounds there. So they are if `bounded_layouts`: copies in layouts of the kernels' own (oneDNN) count as
-    kept to the end of the first run, each of them.
+    them: the figures are upper bounds there. So they are if `bounded_layouts`: what kernels in layouts of their own (oneDNN) exchange with
+    others counts as held to the end of the first run.
     `grows_elsewhere`: a run with inputs of other sizes, or on another way through the branches, needs more than the untouched program;
     no other plan keeps to the budget.
     `upkeep_bytes` and `upkeep_seconds` are estimates, before and after, of what the executor keeps for the ops besides tensors, and of

@@ -268,7 +268,8 @@ def _footnotes(report: ReportData) -> List[str]:
                      and_more(report.bounded_sizes, _MOST_ROWS))
     if report.bounded_layouts:
         lines.append(
-            'Copies in layouts of the kernels\' own are counted as if the first run kept each.')
+            'What kernels in layouts of their own exchange with others counts as held to the end of the first run.'
+        )
     if report.grows_elsewhere:
         lines.append(
             'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other '

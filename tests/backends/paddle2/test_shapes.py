@@ -262,6 +262,22 @@ def test_what_a_loop_put_into_arrays_is_known_at_the_most_when_it_is_joined() ->
     assert shapes == [most[name] for name in fetched]
 
 
+def test_what_an_op_makes_that_wants_two_loops_to_have_as_many_trips_is_bounded_by_them() -> None:
+    rows, steps = 4, 6
+    with new_programs() as (main, startup):
+        cells = [paddle.nn.SimpleRNNCell(8, 8) for _ in range(2)]
+        both, _ = paddle.nn.BiRNN(*cells)(data('x', -1, steps, 8))
+    found = infer(parse(main.desc.serialize_to_string()))
+    loops = [op.attr('sub_block').id for op in main.global_block().ops if op.type == 'while']
+    most, = (
+        shape for (block, name), shape in found.at_most.items() if not block and name == both.name)
+    assert len(loops) == 2 and most is not None
+    dims = {'N': rows, **{trip(loop): steps for loop in loops}}
+    assert [tuple(d.evaluate(dims) for d in most)] == run(main, startup,
+                                                          {'x': floats(rows, steps, 8)},
+                                                          [both.name])
+
+
 def test_a_gradient_that_is_read_from_an_array_is_like_what_it_is_the_gradient_of() -> None:
     with new_programs() as (main, _):
         states, _ = paddle.nn.RNN(paddle.nn.GRUCell(8, 4))(data('x', -1, 6, 8))

@@ -11,11 +11,11 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.descs import runs_blocks, written_by
+from transpiler.backends.paddle2.joined_arrays import JOIN
 from transpiler.ir.symbols import trip
 
 Shape = Tuple[int, ...]
 
-_JOINS = 'tensor_array_to_tensor'
 _WRITES = 'write_to_array'
 _LOOPS = ('while', 'while_grad')
 
@@ -31,7 +31,7 @@ def trip_symbols(program: framework_pb2.ProgramDesc) -> Dict[int, str]:
 def counted_arrays(program: framework_pb2.ProgramDesc) -> FrozenSet[str]:
     """Names of arrays that are empty when the program begins, and to which nothing else adds than operators that write one tensor.
     Nothing if no tensors of an array are joined."""
-    if not any(op.type == _JOINS for op in _ops(program)):
+    if not any(op.type == JOIN for op in _ops(program)):
         return frozenset()
     kept = {v.name for block in program.blocks for v in block.vars if v.persistable}
     written: Dict[str, bool] = {}
@@ -78,7 +78,7 @@ class FilledArrays:
 
     def stacked(self, op: core.OpDesc, kind: str, shape: Shape) -> Shape:
         """`shape` of the result of `op`, its open dim as large as it can be; as it is where nobody knows."""
-        if kind != _JOINS or shape.count(-1) != 1:
+        if kind != JOIN or shape.count(-1) != 1:
             return shape
         array, axis = op.input('X')[0], shape.index(-1)
         parts = [(times, 1 if op.attr('use_stack') else part[axis])

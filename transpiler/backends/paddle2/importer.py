@@ -19,8 +19,9 @@ from transpiler.backends.paddle2.broadcasts import works_in_place
 from transpiler.backends.paddle2.caches import count_caches, link_caches
 from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.descs import ROLE, is_onednn, read_by, written_by
+from transpiler.backends.paddle2.joined_arrays import link_joined
 from transpiler.backends.paddle2.pinning import is_pinned, unpin
-from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry
+from transpiler.backends.paddle2.registry import EMPTY_NAME, OpRegistry, has_onednn_kernel
 from transpiler.backends.paddle2.run_once import RUNS_BLOCK, is_segmented
 from transpiler.backends.paddle2.selected_rows import bound_rows
 from transpiler.backends.paddle2.separate import makes_separately, spare_released
@@ -205,6 +206,7 @@ class _Importer:
         link_slices(self._graph, self._descs)
         link_flat_parameters(self._graph, self._message.blocks[0])
         link_caches(self._graph, self._descs)
+        link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)
         return ImportedProgram(self._graph, self._message, self._descs, self._regions)
@@ -266,7 +268,7 @@ class _Importer:
         if op.facts.separate and not makes_separately(self._graph, op):
             op.facts = replace(op.facts, separate=())
         role, callstack, scope = _made_as(desc)
-        if is_onednn(desc) or self._is_promoted(op):
+        if self._has_own_layout(op, desc) or self._is_promoted(op):
             op.facts = replace(op.facts, converts=True)
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
@@ -280,6 +282,12 @@ class _Importer:
             # Of the ops that run one block for one part after the other, the last finds what all others left.
             if block not in self._regions and self._runs[block] <= 0:
                 op.regions += (self._import_region(op, desc, block, region),)
+
+    def _has_own_layout(self, op: Op, desc: framework_pb2.OpDesc) -> bool:
+        """Whether a kernel of oneDNN's runs it: one is asked for, and there is one for what it reads."""
+        if not is_onednn(desc):
+            return False
+        return has_onednn_kernel(desc.type, {self._graph.values[v].dtype for v in op.reads()})
 
     def _is_promoted(self, op: Op) -> bool:
         """Whether the runtime makes complex numbers of an operand, because another is complex."""

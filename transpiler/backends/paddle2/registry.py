@@ -8,6 +8,7 @@ on the world outside the program) stands in the few sets below.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +49,16 @@ _SIDE_EFFECTS = frozenset({
     'depend'
 })
 _SCRATCH_SIZE = 2
+# How Paddle describes a kernel of oneDNN's, and what it calls types there.
+_ONEDNN_KERNEL = re.compile(r'\{data_type\[(?:.*::)?(\w+)\]; data_layout\[ONEDNN\]')
+# Paddle has one, and never picks it: the op reads and writes the layout of all others, as `GLOG_v=3` tells (2.6.2).
+_NEVER_ONEDNN = frozenset({'reshape2'})
+_TYPES_OF_KERNELS = MappingProxyType({
+    'bfloat16': 'BF16',
+    'float': 'FP32',
+    'int8_t': 'INT8',
+    'uint8_t': 'UINT8'
+})
 _IN, _OUT = 'in:', 'out:'  # what the arguments of an op alone are called, before their slot
 
 # Slots of state that an operator carries on in training and computes nothing else from. Batch statistics make
@@ -264,6 +275,23 @@ def unread_when_released(desc: framework_pb2.OpDesc) -> FrozenSet[int]:
     """Operands of which it reads the shape alone, if it makes one of its `separate` results and no other."""
     alone = list(_alone(desc).values())
     return _positions(desc.inputs, alone[0]) if len(alone) == 1 else frozenset()
+
+
+def has_onednn_kernel(kind: str, dtypes: Container[str]) -> bool:
+    """Whether Paddle runs a kernel of oneDNN's, which has one of that kind for one of `dtypes`; also if Paddle does not know the kind."""
+    found = _onednn_types().get(kind)
+    return kind not in _NEVER_ONEDNN and (found is None or any(dtype in dtypes for dtype in found))
+
+
+@lru_cache(maxsize=None)
+def _onednn_types() -> Mapping[str, FrozenSet[str]]:
+    """By kind of operator: the types for which Paddle has a kernel of oneDNN's."""
+    found = {}
+    for kind, kernels in core._get_all_register_op_kernels('all').items():
+        matches = map(_ONEDNN_KERNEL.match, map(str, kernels))
+        names = {match.group(1) for match in matches if match}
+        found[kind] = frozenset(dtype for name, dtype in _TYPES_OF_KERNELS.items() if name in names)
+    return MappingProxyType(found)
 
 
 def is_channel_last(desc: framework_pb2.OpDesc) -> bool:

@@ -12,6 +12,7 @@ symbol of its own until shape inference shows two of them to be one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle.base import core
@@ -63,7 +64,15 @@ def infer(program: framework_pb2.ProgramDesc) -> Inferred:
     unknown = {key: declared[key] for key, shape in shapes.items() if shape is None}
     if not unknown:
         return Inferred(shapes, {})
-    return Inferred(shapes, _fit_all(unknown, probes.at_most(prober), fit_most))
+    most = probes.at_most(prober)
+    at_most = _fit_all(unknown, most, fit_most)
+    tied = _tied_together([*most.doubled], _by_op(most.failed()))
+    if len(tied) < len(most.doubled):
+        # What follows from an op that rejects all but equal ones is only known if they are one.
+        together = probes.at_most(prober, {s: min(group) for group in tied for s in group})
+        left = {key: declared[key] for key, shape in at_most.items() if shape is None}
+        at_most.update(_fit_all(left, together, fit_most))
+    return Inferred(shapes, at_most)
 
 
 class _Probes(NamedTuple):
@@ -75,17 +84,24 @@ class _Probes(NamedTuple):
     doubled: Mapping[str, _Probe]
     small: Sequence[Tuple[int, _Probe]]
 
-    def at_most(self, prober: _Prober) -> _Probes:
-        """The same, with what the data decides as large as it can be; trips of loops are open dims here."""
-        seeds, rows, symbols = self.seeds, self.rows, [*self.doubled, *prober.trips.values()]
+    def at_most(self, prober: _Prober, one: Mapping[str, str] = MappingProxyType({})) -> _Probes:
+        """The same, with what the data decides as large as it can be; trips of loops are open dims here. `one`: symbols that are to be
+        one dim, by what it is called then."""
+        seeds, rows = self.seeds, self.rows
+        every = [*self.doubled, *prober.trips.values()]
+        symbols = list(dict.fromkeys(one.get(s, s) for s in every))
 
         def probe(dims: Mapping[str, int]) -> _Probe:
-            return prober.probe(seeds, rows, dims, at_most=True)
+            return prober.probe(seeds, rows, {s: dims[one.get(s, s)] for s in every}, at_most=True)
 
         small = _SMALL_PROBES if symbols else ()
         return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
                        {s: probe(_doubled(symbols, s)) for s in symbols},
                        [(value, probe(dict.fromkeys(symbols, value))) for value in small])
+
+    def failed(self) -> Dict[str, FrozenSet[Tuple[int, int]]]:
+        """By symbol: the ops that accept equal values, and reject its change."""
+        return {s: p.failed - self.base.failed for s, p in self.doubled.items()}
 
 
 def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
@@ -225,11 +241,7 @@ def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int,
     An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
     dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
     """
-    by_op: Dict[Tuple[int, int], List[str]] = {}
-    for symbol, ops in failed.items():
-        for op in ops:
-            by_op.setdefault(op, []).append(symbol)
-    tied = _tied_together(symbols, [*by_op.values(), *broadcast])
+    tied = _tied_together(symbols, [*_by_op(failed), *broadcast])
     groups = sorted(map(sorted, tied), key=lambda g: (-len(g), g))
     names: Dict[str, str] = {}
     for group in groups:
@@ -238,6 +250,15 @@ def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int,
         name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
         names.update(dict.fromkeys(group, name))
     return names
+
+
+def _by_op(failed: Mapping[str, FrozenSet[Tuple[int, int]]]) -> List[List[str]]:
+    """For each op the symbols of which it rejects the change of one."""
+    found: Dict[Tuple[int, int], List[str]] = {}
+    for symbol, ops in failed.items():
+        for op in ops:
+            found.setdefault(op, []).append(symbol)
+    return list(found.values())
 
 
 def _tied_together(symbols: Sequence[str], ties: Iterable[Sequence[str]]) -> List[Set[str]]:

@@ -191,7 +191,7 @@ class _Builder:
             cell = self._cell.get(value.storage)
             if cell is not None and value.region == 0:
                 self._from_start[cell] = self._from_start[cell] or value.fed
-                self._to_end[cell] = self._to_end[cell] or value.fed or value.fetched
+                self._to_end[cell] |= value.fed or value.fetched or value.lasting
         for inner, _ in self._region.results:
             self._mark(inner, from_start=False)
         if self._region.kind is RegionKind.LOOP:

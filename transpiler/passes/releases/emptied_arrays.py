@@ -8,7 +8,7 @@ sequence, stays through the backward pass. And an array that hands a gradient fr
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Dict, FrozenSet, List, Tuple
 
 from transpiler.analysis.handed_on import handed_on_arrays
 from transpiler.analysis.positions import Positions
@@ -27,9 +27,10 @@ def empty_arrays(graph: Graph, _context: PassContext) -> Graph:
                 dead.setdefault(region.ops.index(each.last_read), []).append((each.value,))
         write_releases(graph, region, dead, {})
     used, named = _last_positions(graph)
+    kept = _in_lasting_memory(graph)
     dead = {}
     for value, at in used.items():
-        if named[value] > at and not graph.values[value].may_be_asked_for:
+        if named[value] > at and not (graph.values[value].may_be_asked_for or value in kept):
             dead.setdefault(at, []).append((value,))
     write_releases(graph, graph.regions[0], dead, {})
     return graph
@@ -48,6 +49,13 @@ def _last_positions(graph: Graph) -> Tuple[Dict[int, int], Dict[int, int]]:
         for value in (v for v in read.union(op.writes()) if _is_main_array(graph, v)):
             used[value] = max(used.get(value, at), at)
     return used, named
+
+
+def _in_lasting_memory(graph: Graph) -> FrozenSet[int]:
+    """Values of which nothing is freed if they are emptied: they would be made anew in the next run, beside what lasts."""
+    pairs = (pair for op in graph.walk() for pair in op.in_one_memory())
+    return frozenset(v for pair in pairs
+                     if any(graph.values[p].lasting for p in pair) for v in pair)
 
 
 def _is_main_array(graph: Graph, value: int) -> bool:

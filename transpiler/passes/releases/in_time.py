@@ -72,11 +72,14 @@ def _of_others(graph: Graph, timeline: Timeline) -> List[int]:
 
 
 def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
-    """Bytes that may be left from runs before: all that is not in `released` storages, nor in what a RELEASE op ends."""
+    """Bytes that may be left from runs before, but for what is left in any case: all that is not in `released` storages, nor in what a
+    RELEASE op ends."""
+    lasting = timeline.lifetimes.lasting
     left = sum(
         timeline.evaluate(l.size)
         for l in timeline.lifetimes.by_region[0].values()
-        if not released.issuperset(l.storages) and not ends_with_release(graph, l))
+        if lasting.isdisjoint(l.storages) and not released.issuperset(l.storages) and
+        not ends_with_release(graph, l))
     return left * _runs_late(graph, timeline) + _late_rows(graph, timeline)
 
 

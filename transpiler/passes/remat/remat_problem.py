@@ -82,7 +82,7 @@ class _Builder:
         self._timeline = timeline
         self._ops = list(graph.region_ops(_MAIN))
         storages = timeline.lifetimes.by_region[_MAIN].values()
-        self._cells = [s for lifetime in storages for s in lifetime.storages]
+        self._cells = list(dict.fromkeys(s for lifetime in storages for s in lifetime.storages))
         self._number = {s: i for i, s in enumerate(self._cells)}
         self._pinned = self._pinned_values()
         self._writes: Dict[int, List[int]] = {}  # storage -> positions
