@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import (Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set,
+                    Tuple, TypeVar)
 
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
+from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size, Value
+
+_T = TypeVar('_T')
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -69,25 +72,44 @@ def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
 def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
     """Which points have a workspace, and of what size."""
     own = ((at, graph.ops[op].workspace) for at, op in enumerate(timeline.order))
-    return [(at, size) for at, size in own if size]
+    return _once(graph, timeline, 'workspaces', lambda: [(at, size) for at, size in own if size])
+
+
+def _once(graph: Graph, timeline: Timeline, what: str, work_out: Callable[[], _T]) -> _T:
+    """What `work_out` makes of `graph`, at any size, if that is the graph that `timeline` is of, which changes no more."""
+    return timeline.once_for_all_sizes(what, work_out) if graph is timeline.graph else work_out()
 
 
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
-    shared = graph.storage_members()
-    found = _beside_results(graph, timeline, dict.fromkeys(shared, 0)) if shared else {}
+    shared = _once(graph, timeline, 'shared storages', graph.storage_members)
+    written = _once(graph, timeline, 'shared, written', lambda: _written(graph, shared))
+    found = _beside_results(timeline, written, dict.fromkeys(shared, 0))
     left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
-    later = _beside_results(graph, timeline, left) if left else {}
+    later = _beside_results(timeline, _written(graph, left), left) if left else {}
     return {op: max(found.get(op, 0), later.get(op, 0)) for op in {**found, **later}}
 
 
-def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> Dict[int, int]:
-    """The same for storages of which names have `held` so many bytes before the first op, which is changed."""
+def _written(graph: Graph, storages: Collection[int]) -> List[Tuple[Op, List[Value]]]:
+    """The ops that write to any of `storages`, each with the values that it writes there."""
+    if not storages:
+        return []
+    values = graph.values
+    found = ((op, [values[v]
+                   for v in op.writes()
+                   if values[v].storage in storages])
+             for op in graph.walk())
+    return [(op, written) for op, written in found if written]
+
+
+def _beside_results(timeline: Timeline, written: Sequence[Tuple[Op, List[Value]]],
+                    held: Dict[int, int]) -> Dict[int, int]:
+    """The same for storages of which names have `held` so many bytes before the first op, which is changed; see `_written`."""
     found: Dict[int, int] = {}
-    for op in graph.walk():
+    for op, values in written:
         late = op.late_results(op.workspace is None or bool(workspace_bytes(op, timeline.dims)))
-        for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in held):
+        for value in values:
             bound = 0 if op.kind in MEMORY_KINDS or value.bound is None else timeline.evaluate(
                 value.bound)
             was = held[value.storage]
@@ -103,25 +125,34 @@ def _layout_copies(graph: Graph, timeline: Timeline, handing_on: bool = False) -
 
     `handing_on`: where the runtime would work in place, an op hands on the buffer, for which it reads it.
     """
-    if not any(op.facts.converts for op in graph.region_ops(0)):
+    if not _once(graph, timeline, 'converts',
+                 lambda: any(op.facts.converts for op in graph.region_ops(0))):
         return []
-    made = [0] * len(graph.regions[0].ops)
+    copied = _once(graph, timeline, f'copied, {handing_on}',
+                   lambda: _copied(graph, timeline, handing_on))
+    made = [sum(map(timeline.evaluate, sizes)) for sizes in copied]
+    for at, size in _once(graph, timeline, 'held by layout', lambda: list(_held_by_layout(graph))):
+        made[at] += timeline.evaluate(size)
+    return list(itertools.accumulate(made))
+
+
+def _copied(graph: Graph, timeline: Timeline, handing_on: bool) -> List[List[Size]]:
+    """By position of the main region: of what copies are made there, for `_layout_copies`."""
+    made: List[List[Size]] = []
     written: Set[int] = set()
     given: Dict[int, Set[int]] = {}  # by op, storages
     for op, source, _ in timeline.lifetimes.shared if handing_on else ():
         given.setdefault(op, set()).add(source)
-    for at, op in enumerate(graph.region_ops(0)):
+    for op in graph.region_ops(0):
         read = {v for v in op.reads() if graph.values[v].storage in given.get(op.id, ())}
         if not op.facts.converts and op.kind != RELEASE:  # what that names orders it, and is not looked at
             read.update(op.reads())
         bounds = (graph.values[v].bound for v in written & read)
-        made[at] = sum(timeline.evaluate(bound) for bound in bounds if bound is not None)
+        made.append([bound for bound in bounds if bound is not None])
         written -= read
         if op.facts.converts:
             written.update(op.writes())
-    for at, size in _held_by_layout(graph):
-        made[at] += timeline.evaluate(size)
-    return list(itertools.accumulate(made))
+    return made
 
 
 def _kept_renamed(graph: Graph, timeline: Timeline) -> List[int]:
