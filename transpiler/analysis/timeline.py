@@ -478,11 +478,16 @@ class Timeline:
         lag, released = (late.ops(region), late.released) if late else (0, frozenset())
         before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
         for lifetime, place in self._placed(region):
-            size = self.evaluate(lifetime.size)
-            before.note(lifetime.first, place, size)
-            prompt = lag and (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
-                              released.issuperset(lifetime.storages))
-            after.note(lifetime.last + (0 if prompt else lag), place, -size)
+            size, until = self.evaluate(lifetime.size), lifetime.last
+            if lag and not (self._graph.ops[region.ops[until]].kind == RELEASE or
+                            released.issuperset(lifetime.storages)):
+                until += lag
+            if place is None:  # as of most
+                before.always[lifetime.first] += size
+                after.always[until] -= size
+            else:
+                before.note(lifetime.first, place, size)
+                after.note(until, place, -size)
         for at, place, amount in self._left_to_collector(region, late) if late else ():
             asleep = late.asleep[at] if late.asleep and not region.id else self.ops_late(region)
             after.note(at, place, amount)
