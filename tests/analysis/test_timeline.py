@@ -9,6 +9,7 @@ import pytest
 
 from tests.graphs import Draft, dims_of, generated
 from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.workspace import bytes_with_workspaces
 from transpiler.ir import FORGET, RELEASE, Graph, RegionKind, Size
 from transpiler.runtime import COLLECTING, IDEAL, RETAINING, Runtime
 
@@ -436,3 +437,23 @@ def test_what_a_loop_leaves_is_gone_when_the_collector_has_woken_up() -> None:
         map(sub, timeline.uncollected(released, True), timeline.uncollected(released, False)))
     assert later[4:] == [6 * UNIT] * 4 + [0] * 5
     assert timeline.left_inside == 0
+
+
+@pytest.mark.parametrize('model', [COLLECTING, RETAINING])
+def test_at_another_size_it_is_that_of_the_size_and_works_out_again_only_what_sizes_decide(
+        model: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: List[Graph] = []
+    walk = Graph.region_ops
+    for seed in SEEDS:
+        graph = generated(seed)
+        first, dims = Timeline(graph, model, dims_of(graph, 2)), dims_of(graph, 5)
+        first.lagging(), bytes_with_workspaces(graph,
+                                               first)  # what they find out of the graph stays
+        alone = Timeline(graph, model, dims)
+        with monkeypatch.context() as patch:
+            patch.setattr(Graph, 'region_ops', lambda *told: walked.append(told[0]) or walk(*told))
+            patch.setattr(Graph, 'by_storage', lambda told: walked.append(told) or {})
+            there = first.at(dims)
+            found = there.points, there.lagging(), bytes_with_workspaces(graph, there)
+        assert found == (alone.points, alone.lagging(), bytes_with_workspaces(graph, alone))
+    assert not walked

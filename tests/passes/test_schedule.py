@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import random
-from typing import Dict, FrozenSet, List
+from typing import Dict, FrozenSet, List, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -78,6 +78,20 @@ def test_the_best_order_is_never_worse_than_the_given_one(graph: Graph) -> None:
     assert allows(dependences(graph, 0), choice.order)
     assert choice.peak == peak_bytes(problem, choice.order)
     assert choice.peak <= peak_bytes(problem, range(len(problem)))
+
+
+def test_no_order_is_asked_twice_whether_it_needs_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: List[Tuple[int, ...]] = []
+    monkeypatch.setattr(
+        'transpiler.passes.schedule.is_least', lambda problem, order, peak: asked.append(
+            (*order, peak)) or is_least(problem, order, peak))
+    several = 0
+    for seed in range(20):
+        asked.clear()
+        best_order(problem_of(straight_graph(seed, 20, training=True)))
+        assert len(asked) == len(set(asked))
+        several += len(asked) > 1
+    assert several
 
 
 @pytest.mark.parametrize('seed', range(60))

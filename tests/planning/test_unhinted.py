@@ -17,6 +17,7 @@ from transpiler.ir import Graph
 from transpiler.ir.text import parse
 from transpiler.planning import OPTIMIZE, Plan, PlanOptions, Sizes, plan, plan_for
 from transpiler.planning.unhinted import Candidate, _Chooser, chosen
+from transpiler.planning.work import Met, Work
 from transpiler.request import Request
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
@@ -189,3 +190,18 @@ def test_a_candidate_that_breaks_the_overhead_at_any_size_is_left_for_one_that_k
     assert chosen([nothing, low, kept]) is kept
     assert chosen([nothing, low, higher]) is low
     assert chosen([nothing, never]) is nothing
+
+
+@pytest.mark.parametrize('model', [COLLECTING, RETAINING])
+@pytest.mark.parametrize('seed', range(12))
+def test_what_two_sizes_lead_to_is_one_graph_with_a_timeline_for_each(seed: int,
+                                                                      model: Runtime) -> None:
+    met, graphs = Met(), (generated(seed), generated(seed))
+    found = []
+    for graph, trips in zip(graphs, (2, 5)):
+        dims = dims_of(graph, trips)
+        known, timeline = Work(everywhere=met).met(graph, model, dims, None)
+        assert timeline.points == Timeline(graph, model, dims).points
+        found.append((known, timeline))
+    (first, before), (second, after) = found
+    assert first is second is graphs[0] is not graphs[1] and before.lifetimes is after.lifetimes

@@ -60,7 +60,7 @@ class Run:
 
 def warm_up() -> None:
     """Imports what planning needs, and compiles, once for all children."""
-    built = build(recipe(8))
+    built = build(recipe(5))  # one of the quickest
     memory_optimize(built.case.main, fetch_list=built.case.fetch, runtime='predictor')
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, FrozenSet, Iterator, Optional, Set, Tuple
+from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.memory_profile import Pair
 from transpiler.ir import FORGET, HANDS_ON, RELEASE, Graph, Op, Size, ValueKind
@@ -15,17 +15,18 @@ class InPlace:
 
     Args:
         graph: the program.
+        by_name: those of its ops that `act_by_name`.
         sharing: regions in which the runtime works in place; None for all. Paddle's executor does so in the main block
             (`buffer_shared_inplace_pass`). What an op hands on by itself, it hands on anywhere.
         size_of: bytes of a storage; None if it is not counted.
     """
 
-    def __init__(self, graph: Graph, sharing: Optional[FrozenSet[int]],
+    def __init__(self, graph: Graph, by_name: Sequence[Op], sharing: Optional[FrozenSet[int]],
                  size_of: Callable[[int], Optional[Size]]) -> None:
         self._graph = graph
         self._sharing = sharing
         self._size_of = size_of
-        self._given, self._taken = _handed_on_by_name(graph)
+        self._given, self._taken = _handed_on_by_name(graph, by_name)
 
     def pairs(self, op: Op) -> Iterator[Pair]:
         """(storage of an operand, storage of a result) that share one buffer at `op`, if the operand is used for the last
@@ -66,12 +67,20 @@ def handed_on(op: Op) -> Iterator[Tuple[int, int]]:
     yield from op.in_one_memory()
 
 
-def _handed_on_by_name(graph: Graph) -> Tuple[FrozenSet[int], FrozenSet[int]]:
+def act_by_name(graph: Graph) -> List[Op]:
+    """The ops that say of names what becomes of their buffers."""
+    return [
+        op for op in graph.walk() if op.kind in _BY_NAME or op.facts.aliases or op.facts.one_memory
+    ]
+
+
+def _handed_on_by_name(graph: Graph,
+                       by_name: Sequence[Op]) -> Tuple[FrozenSet[int], FrozenSet[int]]:
     """Storages whose buffers an op gives to others, and those to which one does, or takes theirs away: the runtime does not
     do the one, or the other, with them by itself."""
     given: Set[int] = set()
     taken: Set[int] = set()
-    for op in graph.walk():
+    for op in by_name:
         given.update(graph.values[giver].storage for giver, _ in handed_on(op))
         if op.kind in _BY_NAME or op.facts.aliases:
             taken.update(graph.values[v].storage for v in op.writes())

@@ -12,6 +12,7 @@ from typing import Dict, FrozenSet, Hashable, Mapping, Set
 
 from transpiler.analysis.control_flow_graph import ControlFlowGraph
 from transpiler.analysis.positions import Span, spans
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import MOVE, Graph, Op, RegionKind, Value, ValueKind
 
 _BESIDE_ARRAYS = 'used together with a tensor array or rank table'
@@ -87,6 +88,12 @@ class Interference:
         if not self.outlived(source):
             return self.alone.get(source, 'found by its name later')
         return self.alone.get(target, '')
+
+
+def interference_of(timeline: Timeline, skip_grads: bool = True) -> Interference:
+    """The answers for the graph of `timeline`, which changes no more: the same at all sizes."""
+    return timeline.once_for_all_sizes(('interference', skip_grads),
+                                       lambda: Interference(timeline.graph, skip_grads))
 
 
 def shape_forbids(shape: Hashable, read_until: int, other: Hashable, first: int) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.arrays import array_parts
-from transpiler.analysis.in_place import InPlace, hands_on
+from transpiler.analysis.in_place import InPlace, act_by_name, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
 from transpiler.analysis.positions import Positions
 from transpiler.ir import FORGET, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
@@ -56,9 +56,10 @@ class Lifetimes:
                              for v in graph.values
                              if v.kind is ValueKind.DENSE and v.bound is None and not v.persistable)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
-        self.in_place = InPlace(graph, runtime.in_place if sharing is None else sharing,
-                                self._sizes.get)
-        self._emptied = _emptied_arrays(graph)
+        self._by_name = act_by_name(graph)
+        self.in_place = InPlace(graph, self._by_name,
+                                runtime.in_place if sharing is None else sharing, self._sizes.get)
+        self._emptied = _emptied_arrays(graph, self._by_name)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
         self._collect()
@@ -122,8 +123,7 @@ class Lifetimes:
         found.by_region = {**self.by_region, region: {}}
         found.shared = []
         facts = graph.regions[region]
-        for op, value in self.touches(region):
-            found._touch(op, value)
+        found._collect_again(region)
         for _, inner in facts.arguments if facts.kind is RegionKind.LOOP else ():
             found._copy_in(region, inner)
         for value, from_start in self._ends_by_home.get(region, ()):
@@ -131,6 +131,21 @@ class Lifetimes:
         found._share_in_place((facts,))
         found._hold_to_the_end((facts,))
         return found
+
+    def _collect_again(self, home: int) -> None:
+        """What region `home` owns, of which nothing has been collected yet."""
+        own, values, position = self.by_region[home], self._graph.values, self.position
+        for op, value in self.touches(home):
+            lifetime = own.get(values[value].storage)
+            # Most are touched again, by ops of their own region.
+            if lifetime is None or op.region != home or values[value].storage in self._emptied:
+                self._touch(op, value)
+                continue
+            at = position[op.id]
+            if at < lifetime.first:
+                lifetime.first = at
+            elif at > lifetime.last:
+                lifetime.last = at
 
     def touches(self, home: int) -> Sequence[Tuple[Op, int]]:
         """(op, value) wherever an op, of any region, keeps the storage of a value of region `home` alive."""
@@ -312,7 +327,7 @@ class Lifetimes:
     def _emptied_by(self, kind: str) -> FrozenSet[int]:
         """Storages that ops of that kind empty."""
         values = self._graph.values
-        return frozenset(values[v].storage for op in self._graph.walk() if op.kind == kind
+        return frozenset(values[v].storage for op in self._by_name if op.kind == kind
                          for v in op.writes())
 
     def _hold_older(self, lifetime: Lifetime, released: FrozenSet[int], emptied: bool) -> None:
@@ -343,12 +358,12 @@ def _ends(lifetime: Lifetime, storage: int, at: int) -> bool:
     return lifetime.storages[-1] == storage and lifetime.last == at and not lifetime.kept
 
 
-def _emptied_arrays(graph: Graph) -> Dict[int, int]:
+def _emptied_arrays(graph: Graph, by_name: Sequence[Op]) -> Dict[int, int]:
     """By storage: the RELEASE op of each array that is emptied in its own region."""
     return {
-        graph.values[v].storage: op.id for op in graph.walk() if op.kind == RELEASE
-        for v in op.writes() if graph.values[v].kind is ValueKind.ARRAY and
-        graph.values[v].region == op.region and graph.values[v].region == 0
+        graph.values[v].storage: op.id for op in by_name if op.kind == RELEASE for v in op.writes()
+        if graph.values[v].kind is ValueKind.ARRAY and graph.values[v].region == op.region and
+        graph.values[v].region == 0
     }
 
 

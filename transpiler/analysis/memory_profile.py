@@ -39,9 +39,7 @@ class Touches:
         lengths = numpy.fromiter(map(len, touches), numpy.int64, len(touches))
         self.steps = len(touches)
         self.cell = numpy.fromiter(itertools.chain.from_iterable(touches), numpy.int64)
-        self.step = numpy.repeat(numpy.arange(len(touches)), lengths)
-        self.place = numpy.arange(len(self.step)) - numpy.repeat(
-            numpy.cumsum(lengths) - lengths, lengths)  # within its step
+        self.step = numpy.arange(len(touches)).repeat(lengths)
 
     def ends(self, cells: int) -> Tuple[numpy.ndarray, numpy.ndarray]:
         """The first and the last step of each of so many cells, -1 if there is none."""
@@ -101,7 +99,7 @@ def memory_profile(touches: Touches, sizes: numpy.ndarray, from_start: numpy.nda
     lives = first >= 0
     before = numpy.bincount(first[lives], starts[lives], touches.steps)
     after = numpy.bincount(last[lives], ends[lives], touches.steps) - left
-    live = numpy.cumsum(before) - numpy.cumsum(after) + after
+    live = before.cumsum() - after.cumsum() + after
     return MemoryProfile(live + during, first.tolist(), last.tolist(), heir)
 
 

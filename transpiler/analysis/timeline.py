@@ -122,6 +122,7 @@ class Timeline:
                                           self.lifetimes.positions) if runtime.collects else None
         self._gradient_op = {r.forward: r.op for r in graph.regions if r.forward >= 0}
         self._arriving: Dict[int, Dict[int, _Arrival]] = {}  # by region
+        self._at_any_size: Dict[Hashable, Any] = {}
         self._order: Sequence[int] = tuple(_nested(graph, 0))  # of `points`
         # Of the main region, where nothing runs inside its ops, and nothing excludes anything.
         self._allocations = None if len(graph.regions) > 1 or self._alternatives else Allocations(
@@ -185,6 +186,12 @@ class Timeline:
         if what not in self._once:
             self._once[what] = work_out()
         return self._once[what]
+
+    def once_for_all_sizes(self, what: Hashable, work_out: Callable[[], _T]) -> _T:
+        """The same for what does not depend on the dims: `at` others, too, it is worked out once."""
+        if what not in self._at_any_size:
+            self._at_any_size[what] = work_out()
+        return self._at_any_size[what]
 
     @property
     def graph(self) -> Graph:
@@ -335,7 +342,7 @@ class Timeline:
         """Of the ops of `region` themselves, above `base` bytes."""
         before, after = self._events(region, late)
         own = _Own([], [])
-        inner = [(at, op) for at, op in enumerate(self._graph.region_ops(region.id)) if op.regions]
+        inner = self._running_regions(region)
         if not before.chosen and not after.chosen:
             live = base
             for more, less in zip(before.always, after.always):
@@ -381,6 +388,7 @@ class Timeline:
         other.lifetimes = self.lifetimes.reordered(other._graph, region)
         other._left = {}
         other._arriving = {}
+        other._at_any_size = {}
         other._once = {}
         inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
         inner.update(rises or {})
@@ -406,8 +414,11 @@ class Timeline:
     def _moved_out_of(self, region: Region) -> FrozenSet[int]:
         """Values of `region` whose buffers its ops hand to the variables outside that get what they hold."""
         pairs = set(region.results)
-        return frozenset(a for op in self._graph.region_ops(region.id) if op.kind == MOVE
-                         for a, b in zip(op.operands, op.results) if (a, b) in pairs)
+        return self.once_for_all_sizes(
+            ('moved', region.id), lambda: frozenset(a for op in self._graph.region_ops(region.id)
+                                                    if op.kind == MOVE
+                                                    for a, b in zip(op.operands, op.results)
+                                                    if (a, b) in pairs))
 
     def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
         """Where the gradients of all trips are added up: made at the end of the first trip."""
@@ -468,12 +479,17 @@ class Timeline:
         """What changes before and after each op of `region`; storages end as late as `late` says."""
         lag, released = (late.ops(region), late.released) if late else (0, frozenset())
         before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
-        for lifetime in self.lifetimes.by_region[region.id].values():
-            size, place = self.evaluate(lifetime.size), self._place_of(region, lifetime)
-            before.note(lifetime.first, place, size)
-            prompt = lag and (self._graph.ops[region.ops[lifetime.last]].kind == RELEASE or
-                              released.issuperset(lifetime.storages))
-            after.note(lifetime.last + (0 if prompt else lag), place, -size)
+        for lifetime, place in self._placed(region):
+            size, until = self.evaluate(lifetime.size), lifetime.last
+            if lag and not (self._graph.ops[region.ops[until]].kind == RELEASE or
+                            released.issuperset(lifetime.storages)):
+                until += lag
+            if place is None:  # as of most
+                before.always[lifetime.first] += size
+                after.always[until] -= size
+            else:
+                before.note(lifetime.first, place, size)
+                after.note(until, place, -size)
         for at, place, amount in self._left_to_collector(region, late) if late else ():
             asleep = late.asleep[at] if late.asleep and not region.id else self.ops_late(region)
             after.note(at, place, amount)
@@ -486,11 +502,26 @@ class Timeline:
             after.note(left.until, place, -amount)
         return before, after
 
+    def _running_regions(self, region: Region) -> List[Tuple[int, Op]]:
+        """The ops of `region` that run regions, each with its position."""
+        return self.once_for_all_sizes(
+            ('running', region.id),
+            lambda: [(at, op)
+                     for at, op in enumerate(self._graph.region_ops(region.id))
+                     if op.regions])
+
+    def _placed(self, region: Region) -> List[Tuple[Lifetime, Optional[Place]]]:
+        """The lifetimes of `region`, each with its place."""
+        return self.once_for_all_sizes(
+            ('placed', region.id),
+            lambda: [(lifetime, self._place_of(region, lifetime))
+                     for lifetime in self.lifetimes.by_region[region.id].values()])
+
     def _left_to_collector(self, region: Region,
                            late: _Late) -> Iterator[Tuple[int, Optional[Place], int]]:
         """Bytes that branches in `region` may leave to a late collector when they are through, with where they stand; loops too
         where it may sleep on for many ops."""
-        for at, op in enumerate(self._graph.region_ops(region.id)):
+        for at, op in self._running_regions(region):
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 is_branch = inner.kind in (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
                 if late.ops(inner) and (is_branch or (late.asleep and not region.id)):
@@ -570,7 +601,7 @@ class Timeline:
             if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
             self._graph.ops[region.ops[lifetime.last]].kind != RELEASE)
         inside = Fullest()
-        for op in self._graph.region_ops(region.id):
+        for _, op in self._running_regions(region):
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 inside.add(self._place(inner), self._collected_in(inner))
         return own + inside.total
@@ -588,7 +619,7 @@ class Timeline:
         return found
 
     def _find_scopes_left(self, region: Region) -> Iterator[_Left]:
-        for at, op in enumerate(self._graph.region_ops(region.id)):
+        for at, op in self._running_regions(region):
             for inner in map(self._graph.regions.__getitem__, op.regions):
                 if inner.keeps_scopes:
                     gradient = self._gradient_op.get(inner.id, -1)
@@ -626,9 +657,7 @@ class Timeline:
         return fullest(self._kept_storages(region), lambda each: self.evaluate(each.size))
 
     def _kept_storages(self, region: Region) -> Iterator[Tuple[Optional[Place], Lifetime]]:
-        return ((self._place_of(region, lifetime), lifetime)
-                for lifetime in self.lifetimes.by_region[region.id].values()
-                if lifetime.kept)
+        return ((place, lifetime) for lifetime, place in self._placed(region) if lifetime.kept)
 
     def _kept_inside(self, region: Region) -> int:
         """Bytes that are gone from what `region` has left when its gradient is through: the runtime drops the scopes inside
@@ -681,9 +710,9 @@ class Timeline:
     def _there(self, region: Region,
                at: int) -> Iterator[Tuple[Optional[Place], Union[Lifetime, _Left]]]:
         """What may exist in `region` while the op at position `at` runs."""
-        for lifetime in self.lifetimes.by_region[region.id].values():
+        for lifetime, place in self._placed(region):
             if lifetime.first <= at <= lifetime.last:
-                yield self._place_of(region, lifetime), lifetime
+                yield place, lifetime
         for left in self._scopes_left_in(region):
             if left.start < at <= left.until:
                 yield self._place_left(region, left), left

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional,
+                    Sequence, Set, Tuple, TypeVar)
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Region, RegionKind, Size, Value
+
+_T = TypeVar('_T')
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -68,16 +71,22 @@ def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
 def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
     """Which points have a workspace, and of what size."""
     own = ((at, graph.ops[op].workspace) for at, op in enumerate(timeline.order))
-    return [(at, size) for at, size in own if size]
+    return _once(graph, timeline, 'workspaces', lambda: [(at, size) for at, size in own if size])
+
+
+def _once(graph: Graph, timeline: Timeline, what: str, work_out: Callable[[], _T]) -> _T:
+    """What `work_out` makes of `graph`, at any size, if that is the graph that `timeline` is of, which changes no more."""
+    return timeline.once_for_all_sizes(what, work_out) if graph is timeline.graph else work_out()
 
 
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
-    shared = graph.storage_members()
-    found = _beside_results(graph, timeline, dict.fromkeys(shared, 0)) if shared else {}
+    shared = _once(graph, timeline, 'shared storages', graph.storage_members)
+    written = _once(graph, timeline, 'shared, written', lambda: _written(graph, shared))
+    found = _beside_results(timeline, written, dict.fromkeys(shared, 0))
     left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
-    later = _beside_results(graph, timeline, left) if left else {}
+    later = _beside_results(timeline, _written(graph, left), left) if left else {}
     grown = _beside_grown(graph, timeline)
     ops = {**found, **later, **grown}
     return {op: max(found.get(op, 0), later.get(op, 0), grown.get(op, 0)) for op in ops}
@@ -118,12 +127,25 @@ def _before_last_trip(timeline: Timeline, loop: Region, size: Size) -> int:
     return size.evaluate(dims)
 
 
-def _beside_results(graph: Graph, timeline: Timeline, held: Dict[int, int]) -> Dict[int, int]:
-    """The same for storages of which names have `held` so many bytes before the first op, which is changed."""
+def _written(graph: Graph, storages: Collection[int]) -> List[Tuple[Op, List[Value]]]:
+    """The ops that write to any of `storages`, each with the values that it writes there."""
+    if not storages:
+        return []
+    values = graph.values
+    found = ((op, [values[v]
+                   for v in op.writes()
+                   if values[v].storage in storages])
+             for op in graph.walk())
+    return [(op, written) for op, written in found if written]
+
+
+def _beside_results(timeline: Timeline, written: Sequence[Tuple[Op, List[Value]]],
+                    held: Dict[int, int]) -> Dict[int, int]:
+    """The same for storages of which names have `held` so many bytes before the first op, which is changed; see `_written`."""
     found: Dict[int, int] = {}
-    for op in graph.walk():
+    for op, values in written:
         late = op.late_results(op.workspace is None or bool(workspace_bytes(op, timeline.dims)))
-        for value in (graph.values[v] for v in op.writes() if graph.values[v].storage in held):
+        for value in values:
             bound = 0 if op.kind in MEMORY_KINDS or value.bound is None else timeline.evaluate(
                 value.bound)
             was = held[value.storage]
@@ -142,7 +164,8 @@ def _held_in_layouts(graph: Graph, timeline: Timeline, is_freed: Callable[[Lifet
     of the lifetimes that `is_freed` says are ended before. It exchanges also what it works in place on. Of results in an order that
     only these kernels read it makes a copy.
     """
-    if not any(op.facts.converts for op in graph.region_ops(0)):
+    if not _once(graph, timeline, 'converts',
+                 lambda: any(op.facts.converts for op in graph.region_ops(0))):
         return []
     own: Set[int] = set()
     others: Set[int] = set()
@@ -151,7 +174,7 @@ def _held_in_layouts(graph: Graph, timeline: Timeline, is_freed: Callable[[Lifet
             storages = (graph.values[v].storage for v in op.reads() + op.writes())
             (own if op.facts.converts else others).update(storages)
     held = [0] * (len(graph.regions[0].ops) + 1)
-    for at, value in _copied(graph, timeline):
+    for at, value in _once(graph, timeline, 'copied', lambda: list(_copied(graph, timeline))):
         held[at] += timeline.evaluate(value.bound) if value.bound is not None else 0
         own.discard(value.storage)
     for lifetime in timeline.lifetimes.by_region[0].values():

@@ -64,17 +64,18 @@ class _Branching:
         if depth == len(self.order):
             self.best, self.best_total = np.array(self.current, dtype=np.int64), total
             return
-        value = self.order[depth]
-        for storage, mask in enumerate(self.kept_out):
-            if not mask >> value & 1:
-                self.kept_out[storage] = mask | self.keeps_out[value]
+        value, kept_out = self.order[depth], self.kept_out
+        here, keeps_out = 1 << value, self.keeps_out[value]
+        for storage, mask in enumerate(kept_out):
+            if not mask & here:
+                kept_out[storage] = mask | keeps_out
                 self.current[value] = storage
                 self.run(depth + 1, total)
-                self.kept_out[storage] = mask
-        self.current[value] = len(self.kept_out)
-        self.kept_out.append(self.owner_keeps_out[value])
+                kept_out[storage] = mask
+        self.current[value] = len(kept_out)
+        kept_out.append(self.owner_keeps_out[value])
         self.run(depth + 1, total + self.sizes[value])
-        self.kept_out.pop()
+        kept_out.pop()
 
 
 def _strangers(sharing: Optional[Sharing], count: int) -> np.ndarray:

@@ -68,7 +68,8 @@ class Size:
 
     def evaluate(self, dims: Mapping[str, int]) -> int:
         """The value for concrete `dims`, rounded up; a dim that is not given raises KeyError."""
-        return math.ceil(self._exactly(dims))
+        exact = self._exactly(dims)
+        return exact if type(exact) is int else math.ceil(exact)
 
     def whole_at(self, dims: Mapping[str, int]) -> Size:
         """The same, with as much more as it lacks to a whole number at `dims`; a dim that is not given raises KeyError."""
@@ -81,7 +82,7 @@ class Size:
         total: Number = 0
         for monomial, term in self._terms.items():
             for name, power in monomial:
-                term *= dims[name]**power
+                term *= dims[name] if power == 1 else dims[name]**power
             total += term
         return total
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, TypeVar
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.interference import Interference
+from transpiler.analysis.interference import Interference, interference_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph
 from transpiler.runtime import Runtime
@@ -75,8 +75,9 @@ class PassContext:
 
     def interference(self, graph: Graph) -> Interference:
         """Who may share memory with whom in the graph that the pass was given."""
-        given = graph if self.given is None else self.given
-        return self.once('interference', lambda: Interference(given, self.skip_grads))
+        if self.known is None:
+            return Interference(graph if self.given is None else self.given, self.skip_grads)
+        return interference_of(self.timeline(graph), self.skip_grads)
 
     def answer(self, question: Hashable, make: Callable[[], T]) -> T:
         """What `make` finds, which must follow from `question`, `dims` and the options alone."""

@@ -49,9 +49,12 @@ def best_order(problem: OrderProblem,
     order = list(range(len(problem)))
     best = Choice(order, 'given', judge(problem, order))
     judged: Set[Tuple[int, ...]] = {tuple(order)}
+    seen: Optional[Choice] = None  # not to be the least
     for name, heuristic in candidates.items():
-        if by_cells and is_least(problem, best.order, best.peak):
-            return best
+        if by_cells and best is not seen:
+            if is_least(problem, best.order, best.peak):
+                return best
+            seen = best
         best = _better(problem, best, heuristic(problem), name, judge, judged)
     return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)

@@ -20,7 +20,7 @@ from transpiler.planning.planner import lowest_few, plan, tried_plans
 from transpiler.planning.plans import Plan, PlanOptions
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import OPTIMIZE, Sequences
-from transpiler.planning.work import Work
+from transpiler.planning.work import Met, Work
 from transpiler.runtime import Runtime
 
 Dims = Mapping[str, int]
@@ -43,7 +43,8 @@ class Sizes:
     @cached_property
     def works(self) -> Tuple[Work, ...]:
         """What has been done for each of `made`."""
-        return tuple(Work(also=self.judged) for _ in self.made)
+        met = Met()
+        return tuple(Work(also=self.judged, everywhere=met) for _ in self.made)
 
 
 def plan_for(graph: Graph,

@@ -25,17 +25,35 @@ class Done:
     spent_seconds: float
 
 
+class Met:
+    """Graphs that passes lead to, for one runtime, each once whatever the dims."""
+
+    def __init__(self) -> None:
+        self._found: Dict[int, List[Tuple[Graph, Timeline]]] = {}  # by `_look`
+
+    def first(self, graph: Graph, make: Callable[[], Timeline]) -> Tuple[Graph, Timeline]:
+        """The first graph that was equal to `graph`, to which several sequences of passes may lead, with its timeline at some
+        dims: that which `make` makes of `graph`, if that is the first."""
+        alike = self._found.setdefault(_look(graph), [])
+        for known, timeline in alike:
+            if known == graph:
+                return known, timeline
+        alike.append((graph, make()))
+        return alike[-1]
+
+
 @dataclass
 class Work:
     """For one runtime, one set of dims and one of options. No graph that it knows may be changed any more. `also` are other dims
-    at which no plan may need more than no plan."""
+    at which no plan may need more than no plan. `everywhere`: what was met at other dims, too."""
 
     also: Tuple[Mapping[str, int], ...] = ()
+    everywhere: Met = field(default_factory=Met)
     solved: Dict[Hashable, Any] = field(default_factory=dict)  # see PassContext
     _done: Dict[Tuple[Hashable, ...], Tuple[Graph, Done]] = field(default_factory=dict)
     _known: Dict[int, Tuple[Graph,
                             Dict[str, Any]]] = field(default_factory=dict)  # by id, which it keeps
-    _met: Dict[int, List[Tuple[Graph, Timeline]]] = field(default_factory=dict)  # by `_look`
+    _met: Dict[int, Timeline] = field(default_factory=dict)  # by id of the graph
     _elsewhere: Dict[int,
                      Elsewhere] = field(default_factory=dict)  # by id of the graph, which it keeps
 
@@ -58,16 +76,14 @@ class Work:
 
     def met(self, graph: Graph, runtime: Runtime, dims: Mapping[str, int],
             after: Optional[Timeline]) -> Tuple[Graph, Timeline]:
-        """The first graph that was equal to `graph`, to which several sequences of passes may lead, and its timeline.
+        """The first graph that was equal to `graph`, to which several sequences of passes may lead, and its timeline for `dims`.
 
         `after` is the timeline of `graph`, if somebody has made it.
         """
-        alike = self._met.setdefault(_look(graph), [])
-        for known, timeline in alike:
-            if known == graph:
-                return known, timeline
-        alike.append((graph, after or Timeline(graph, runtime, dims)))
-        return alike[-1]
+        known, found = self.everywhere.first(graph, lambda: after or Timeline(graph, runtime, dims))
+        if id(known) not in self._met:
+            self._met[id(known)] = found.at(dims)
+        return known, self._met[id(known)]
 
     def grows_elsewhere(self, graph: Graph, after: Timeline, original: Graph,
                         before: Timeline) -> bool:

@@ -17,6 +17,7 @@ from benchmarks.programs import build, small_options
 from tests.builds import needs_cpu_build
 from tests.harness import new_programs
 from tests.scenarios.common import append, data, fc, named, train
+from transpiler import memory_optimize
 from transpiler.backends.paddle2.registry import OpRegistry
 from transpiler.backends.workers import rank_over_gloo
 from transpiler.ir import OpFacts
@@ -307,3 +308,16 @@ def test_a_broadcast_leaves_what_it_sends_on_its_root_alone() -> None:
 
 def test_a_process_that_met_no_other_worker_knows_no_rank() -> None:
     assert rank_over_gloo() is None
+
+
+def test_what_is_written_is_read_again_without_asking_of_the_same_operators(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: List[Any] = []
+    ask = OpRegistry._ask
+    monkeypatch.setattr(
+        OpRegistry, '_ask',
+        lambda self, desc, signature: asked.append(signature) or ask(self, desc, signature))
+    case = build('fc_chain', small_options('fc_chain'))
+    assert memory_optimize(case.main, fetch_list=list(case.fetch)).changed
+    kinds = {op.type for op in case.main.global_block().ops}
+    assert len(asked) == len(set(asked)) and {kind for kind, *_ in asked} == kinds

@@ -72,7 +72,7 @@ class ImportedProgram:
     pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
     gone: Mapping[str, str] = field(default_factory=dict)  # names that earlier calls took away
     closed: str = ''
-    rank: Optional[int] = None  # see `import_message`
+    registry: Optional[OpRegistry] = None  # whose answers its facts are
 
     def symbols(self) -> FrozenSet[str]:
         """Names of all symbolic dims in sizes and trips."""
@@ -154,7 +154,7 @@ def import_message(message: framework_pb2.ProgramDesc,
                    skipped: Iterable[str] = (),
                    inferred: Callable[[framework_pb2.ProgramDesc], Inferred] = infer,
                    figures: bool = True,
-                   rank: Optional[int] = None) -> ImportedProgram:
+                   registry: Optional[OpRegistry] = None) -> ImportedProgram:
     """The graph of a ProgramDesc.
 
     Args:
@@ -163,21 +163,21 @@ def import_message(message: framework_pb2.ProgramDesc,
         skipped: names, of any block, that must keep a memory of their own.
         inferred: gives the shapes, which takes most of the time.
         figures: say of each op what its kernel allocates, and where the user made it.
-        rank: that of this process in all rings of workers, where the program will run in it; None where that is not known.
+        registry: what is asked about operators: that of a program which is much the same has most answers. A new one, if not given.
     """
     _check_depth(message)
     pinned = frozenset(b.idx for b in message.blocks if is_pinned(message, b.idx))
     unpin(message)
     importer = _Importer(message, inferred(message), frozenset(fetched), frozenset(skipped),
-                         figures, rank)
-    return replace(importer.run(), pinned_blocks=pinned, rank=rank)
+                         figures, registry or OpRegistry())
+    return replace(importer.run(), pinned_blocks=pinned)
 
 
 class _Importer:
 
     def __init__(self, message: framework_pb2.ProgramDesc, inferred: Inferred,
                  fetched: FrozenSet[str], skipped: FrozenSet[str], figures: bool,
-                 rank: Optional[int]) -> None:
+                 registry: OpRegistry) -> None:
         self._message = message
         self._shapes, self._at_most = inferred
         self._fetched = fetched
@@ -186,7 +186,7 @@ class _Importer:
         self._workspaces = Workspaces()
         self._has_complex = False
         self._graph = Graph()
-        self._registry = OpRegistry(rank)
+        self._registry = registry
         self._descs: Dict[int, framework_pb2.OpDesc] = {}
         self._sizes: Dict[Tuple[Tuple[Size, ...], int], Size] = {}
         self._regions: Dict[int, int] = {}
@@ -209,7 +209,11 @@ class _Importer:
         link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)
-        return ImportedProgram(self._graph, self._message, self._descs, self._regions)
+        return ImportedProgram(self._graph,
+                               self._message,
+                               self._descs,
+                               self._regions,
+                               registry=self._registry)
 
     def _import_block(self, index: int, region: Region) -> None:
         self._regions[index] = region.id

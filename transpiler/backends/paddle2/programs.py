@@ -18,6 +18,7 @@ from transpiler.backends.paddle2.framing import check_blocks, check_frame
 from transpiler.backends.paddle2.guard import keep, merged_variables
 from transpiler.backends.paddle2.importer import ImportedProgram, import_message, parse
 from transpiler.backends.paddle2.live_program import Stacks, message_of, replace_contents
+from transpiler.backends.paddle2.registry import OpRegistry
 from transpiler.backends.paddle2.run_once import is_segmented
 from transpiler.backends.paddle2.segments import block_run, join, segments_in
 from transpiler.backends.paddle2.shapes import Inferred
@@ -79,7 +80,7 @@ class Programs:
                                fetched,
                                inferred=lambda _: Inferred({}, {}),
                                figures=False,
-                               rank=imported.rank)
+                               registry=imported.registry)
         _check_names_kept(imported, written)
         origins = _origins(again, _joined_origins(written))
         check_frame(imported, again, origins, written.renamed)
@@ -97,7 +98,7 @@ class LivePrograms(Programs):
         imported = import_message(message_of(target, stacks),
                                   fetched,
                                   skipped,
-                                  rank=rank_over_gloo())
+                                  registry=OpRegistry(rank_over_gloo()))
         for op, place in imported.places().items():
             site = imported.graph.ops[op].site
             imported.graph.ops[op].site = site._replace(frames=stacks.get(place, ()))

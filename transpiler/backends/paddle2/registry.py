@@ -86,10 +86,10 @@ _BY_ATTRIBUTES = frozenset({
 
 
 class OpRegistry:
-    """Answers what an operator may do, one instance (and one cache) an import."""
+    """Answers what an operator may do, one instance (and one cache) for a program and what is written of it."""
 
     def __init__(self, rank: Optional[int] = None) -> None:
-        """`rank`: this process has it in all rings of workers; None where that is not known."""
+        """`rank`: this process, in which the program will run, has it in all rings of workers; None where that is not known."""
         self._rank = rank
         self._protos = OpProtoHolder.instance().op_proto_map
         self._cache: Dict[_Signature, OpFacts] = {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from transpiler.analysis.control_flow_graph import bit_set
 from transpiler.analysis.memory_profile import turnover
@@ -18,8 +17,7 @@ _MOST_WINDOW_STATES = 3_000
 _MOST_WINDOWS = 48
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """The best way found to have run a set of ops: its peak, the bytes alive after it, its last op."""
 
     peak: int
@@ -101,6 +99,9 @@ class _Search:
         self._below = below
         self._needs = [bit_set(ops) for ops in problem.before]
         self._users = [bit_set(ops) for ops in problem.users]
+        # By op, of the cells that it touches: bytes, users, whether it may come into being there, or end.
+        self._cells = [[(problem.sizes[c], self._users[c], not problem.from_start[c],
+                         not problem.to_end[c]) for c in cells] for cells in problem.touches]
 
     def next_level(self, level: Dict[int, _State]) -> Dict[int, _State]:
         """The sets of one op more."""
@@ -121,12 +122,20 @@ class _Search:
     def _cost(self, op: int, done: int) -> Tuple[int, int]:
         """As `Simulator.cost`, after the ops of `done`."""
         problem, users, here = self._problem, self._users, 1 << op
+        kept = problem.leaves[op] - problem.collects[op]
+        if not problem.pairs[op]:  # the same, for most ops
+            allocated = freed = 0
+            for size, used, begins, ends in self._cells[op]:
+                if begins and not used & done:
+                    allocated += size
+                if ends and used & ~done == here:
+                    freed += size
+            return allocated + problem.transient[op], allocated - freed + kept
         born = [c for c in problem.touches[op] if not problem.from_start[c] and not users[c] & done]
         dying = [
             c for c in problem.touches[op] if not problem.to_end[c] and users[c] & ~done == here
         ]
         allocated, freed = turnover(problem.sizes, born, dying, problem.pairs[op])
-        kept = problem.leaves[op] - problem.collects[op]
         return allocated + problem.transient[op], allocated - freed + kept
 
 

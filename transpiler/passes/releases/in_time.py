@@ -15,7 +15,7 @@ from typing import Dict, FrozenSet, List, Mapping, Sequence
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
-from transpiler.analysis.interference import Interference
+from transpiler.analysis.interference import interference_of
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
@@ -147,13 +147,13 @@ def mortal(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """Values of the main region that may be released, by storage."""
 
     def find() -> Dict[int, int]:
-        rules = Interference(graph)
+        rules = interference_of(timeline)
         dying = last_uses(graph, 0, rules.spans, rules.unreleased())
         names = {graph.values[v].storage: v for values in dying.values() for v in values}
         left = unreleasable(graph, timeline.lifetimes)
         return {storage: value for storage, value in names.items() if storage not in left}
 
-    return timeline.once('mortal', find)
+    return timeline.once_for_all_sizes('mortal', find)
 
 
 def _in_groups(values: List[int], most: int) -> List[List[int]]:
@@ -203,11 +203,15 @@ def _room(needed: List[int], least: int) -> List[float]:
 def _least_peaks(graph: Graph, sizes: Sequence[Timeline]) -> List[int]:
     """At each of `sizes`, the peak of the run that needs least: what the data decides is empty, kernels need nothing for
     themselves, and no branch is taken. What is dead may not fill the memory up to what only other runs need."""
-    changed = [without(graph, way) for way in other_ways(graph)[-1:]]
-    if graph.has_bounds:
-        changed.append(graph.without_bounds())
     here = sizes[0]
-    others = [Timeline(each, here.lifetimes.runtime, here.dims) for each in changed]
+
+    def find() -> List[Timeline]:
+        changed = [without(graph, way) for way in other_ways(graph)[-1:]]
+        if graph.has_bounds:
+            changed.append(graph.without_bounds())
+        return [Timeline(each, here.lifetimes.runtime, here.dims) for each in changed]
+
+    others = here.once_for_all_sizes('runs that need least', find)
     return [
         min([size.peak_bytes, *(other.at(size.dims).peak_bytes
                                 for other in others)])
