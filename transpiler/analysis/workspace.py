@@ -6,7 +6,7 @@ import itertools
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Size
+from transpiler.ir import MEMORY_KINDS, NOTHING, RELEASE, Graph, Op, Size
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -16,7 +16,10 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
 
 def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
     """The bytes of the points of `timeline`, which is of `graph`, each op's workspace counted, and copies in other layouts."""
-    return _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
+    found = _with_workspaces(graph, timeline, timeline.live, _layout_copies(graph, timeline))
+    given_up = _given_up(graph, timeline)
+    return [live - given_up.get(op, 0) for op, live in zip(timeline.order, found)
+           ] if given_up else found
 
 
 def bytes_besides(graph: Graph, timeline: Timeline) -> List[int]:
@@ -31,7 +34,58 @@ def uncollected_with_workspaces(graph: Graph,
     """The same of `timeline.uncollected(released, lags)`, with the copies that the ops make which hand on buffers where
     the program is to release them by itself."""
     copies = _layout_copies(graph, timeline, handing_on=bool(released))
-    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), copies)
+    left = _left_of_copies(graph, timeline)
+    both = [a + b for a, b in itertools.zip_longest(copies, left, fillvalue=0)]
+    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), both)
+
+
+def copied_bytes(graph: Graph, timeline: Timeline) -> int:
+    """Bytes of all copies in other layouts that die behind the ops for which a run makes them."""
+    return sum(_copied(graph, timeline).values())
+
+
+def _copied(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """By op, in all of its runs."""
+    return {
+        op.id: timeline.evaluate(_relaid(graph, op) * graph.runs_of(op.region))
+        for op in graph.walk()
+        if op.facts.relaid
+    }
+
+
+def _relaid(graph: Graph, op: Op) -> Size:
+    bounds = (graph.values[op.operands[at]].bound for at in sorted(op.facts.relaid))
+    return Size.total(bound for bound in bounds if bound is not None)
+
+
+def _given_up(graph: Graph, timeline: Timeline) -> Dict[int, int]:
+    """By op that reads such copies: bytes of what they are of and nothing reads later, or of what the op makes if that is less: when it
+    makes that, those are gone."""
+    found = {}
+    for op in (op for op in graph.walk() if op.facts.relaid):
+        at, own = timeline.lifetimes.position[op.id], timeline.lifetimes.by_region[op.region]
+        read = {graph.values[op.operands[i]].storage for i in op.facts.relaid}
+        dying = sum(
+            timeline.evaluate(l.size)
+            for l in own.values()
+            if l.last == at and not read.isdisjoint(l.storages))
+        made = sum(timeline.evaluate(l.size) for l in own.values() if l.first == at)
+        found[op.id] = min(dying, made)
+    return found
+
+
+def _left_of_copies(graph: Graph, timeline: Timeline) -> List[int]:
+    """By position of the main region: bytes of such copies made before, if nothing frees them; those of other regions with what runs
+    them. Empty if there are none."""
+    copied = _copied(graph, timeline)
+    if not copied:
+        return []
+    left, there = [], 0
+    for op in graph.region_ops(0):
+        there += sum(copied.get(inner.id, 0) for inner in graph.inside(op))
+        left.append(there)
+        there += copied.get(op.id, 0)
+    return left
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
@@ -67,8 +121,10 @@ def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
 
 
 def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
-    """Which points have a workspace, and of what size."""
-    own = ((at, graph.ops[op].workspace) for at, op in enumerate(timeline.order))
+    """Which points have a workspace, or copies in other layouts, and of what size."""
+    ops = enumerate(map(graph.ops.__getitem__, timeline.order))
+    own = ((at, (op.workspace or NOTHING) + _relaid(graph, op) if op.facts.relaid else op.workspace)
+           for at, op in ops)
     return [(at, size) for at, size in own if size]
 
 

@@ -10,7 +10,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.analysis.retained import retained_peak, retained_peak_in_any_order
 from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.analysis.workspace import copied_bytes, peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
 from transpiler.passes.releases.in_time import without_collector
@@ -134,7 +134,8 @@ class Plan:
     def _retained_bytes(self) -> int:
         """The most of any run of a runtime that retains, whatever batches came before."""
         most = retained_peak if 0 in self.held else retained_peak_in_any_order
-        return max(self.needed_bytes, most(self.graph, self.after))
+        return max(self.needed_bytes, most(self.graph, self.after)) + copied_bytes(
+            self.graph, self.after)
 
     @property
     def _bears_delays(self) -> bool:

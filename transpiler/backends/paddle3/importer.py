@@ -24,6 +24,7 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.carried import carries_open
+from transpiler.backends.paddle3.layouts import relaid
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, value_names
 from transpiler.backends.paddle3.operators import MADE_AS
@@ -454,6 +455,8 @@ class _Importer:
                 results.append((self._result(op, slot, value, shapes),))
         made.results = tuple(i for slot in results for i in slot)
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
+        if not op.num_regions():
+            made.facts = replace(made.facts, relaid=relaid(op))
         self._note_taken(op, made)
         if op.name().startswith(DIALECT):
             _place(made, op)

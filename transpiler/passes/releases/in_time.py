@@ -19,7 +19,7 @@ from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import bytes_with_workspaces, uncollected_with_workspaces
+from transpiler.analysis.workspace import bytes_with_workspaces, copied_bytes, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, unreleasable, write_releases
@@ -72,8 +72,9 @@ def _of_others(graph: Graph, timeline: Timeline) -> List[int]:
 
 
 def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
-    """Bytes that may be left from runs before: all that is not in `released` storages, nor in what a RELEASE op ends."""
-    left = sum(
+    """Bytes that may be left from runs before: all that is not in `released` storages, nor in what a RELEASE op ends, and copies in
+    other layouts."""
+    left = copied_bytes(graph, timeline) + sum(
         timeline.evaluate(l.size)
         for l in timeline.lifetimes.by_region[0].values()
         if not released.issuperset(l.storages) and not ends_with_release(graph, l))
