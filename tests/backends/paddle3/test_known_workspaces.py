@@ -117,6 +117,7 @@ def _halves(make: Callable[..., Any], *shapes: Sequence[int]) -> Recipe:
     _halves(paddle.sum, [4, 8, 16]),
     _halves(lambda x: paddle.sum(x, -1), [4, 8, 16]),
     _halves(paddle.nn.functional.gelu, [4, 8, 16]),
+    _halves(paddle.nn.functional.conv2d, [2, 16, 8, 8], [32, 16, 3, 3]),
 ])
 def test_kernels_in_bfloat16_allocate_what_the_table_says(recipe: Recipe) -> None:
     seen = seen_of(recipe)

@@ -1,7 +1,7 @@
 """Copies in other layouts that Paddle 3 makes of what oneDNN's kernels have computed, as most do in bfloat16."""
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
 import paddle
 import paddle.nn.functional as F
@@ -10,7 +10,7 @@ import pytest
 from benchmarks.apart import apart
 from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
-from tests.backends.paddle3.running import (MIB, assert_equal, in_order, optimized, run,
+from tests.backends.paddle3.running import (MIB, Build, assert_equal, in_order, optimized, run,
                                             uncollected)
 from transpiler.backends.paddle3.importer import import_program
 
@@ -26,6 +26,17 @@ def layers(rows: int, width: int, inference: bool = False, halves: bool = True) 
         return draft.finish(loss, [loss])
 
 
+def convolutions() -> Case:
+    """What those of oneDNN make is of FP32, whatever the program says."""
+    with drafting(Options(static_batch=True), batch_size=64) as draft:
+        hidden = paddle.nn.Conv2D(3, 16, 3, padding=1)(draft.floats('x', [64, 3, 16, 16]))
+        with paddle.amp.auto_cast(level='O1', dtype='bfloat16'):
+            for _ in range(2):
+                hidden = F.relu(
+                    paddle.nn.BatchNorm2D(16)(paddle.nn.Conv2D(16, 16, 3, padding=1)(hidden)))
+        return draft.finish(paddle.mean(hidden), [])
+
+
 def test_who_reads_what_onednn_has_made_reads_a_copy() -> None:
     halves, whole = (
         import_program(layers(8, 16, halves=each).main).graph for each in (True, False))
@@ -36,9 +47,16 @@ def test_who_reads_what_onednn_has_made_reads_a_copy() -> None:
     assert made and made.isdisjoint(op.kind for op in copied)
 
 
-@pytest.mark.parametrize('inference', [False, True])
-def test_they_are_in_what_a_program_is_said_to_need(inference: bool) -> None:
-    build = lambda: layers(256, 256, inference)
+BUILDS: Dict[str, Build] = {
+    'trained': lambda: layers(256, 256),
+    'not trained': lambda: layers(256, 256, inference=True),
+    'convolutions': convolutions
+}
+
+
+@pytest.mark.parametrize('name', BUILDS)
+def test_they_are_in_what_a_program_is_said_to_need(name: str) -> None:
+    build = BUILDS[name]
     report = optimized(build())
     assert not report.unknown_workspaces
 

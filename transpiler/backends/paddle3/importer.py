@@ -24,10 +24,10 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.carried import carries_open
-from transpiler.backends.paddle3.layouts import relaid
+from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, value_names
-from transpiler.backends.paddle3.operators import MADE_AS
+from transpiler.backends.paddle3.operators import MADE_AS, MADE_AS_BY_ONEDNN
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, loses_shape, unites
 from transpiler.backends.paddle3.replaying import added_facts
@@ -505,7 +505,8 @@ class _Importer:
         inferred = self._shape(op, slot, value, shapes)
         made = self._new(value, shape=inferred.shape)
         self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
-        others = MADE_AS.get(bare_kind(op))  # not every op that is asked for names bears it
+        others = (MADE_AS_BY_ONEDNN if runs_onednn(op) else MADE_AS).get(bare_kind(op))
+        # Not every op that is asked for names bears it.
         dtype = others.get(op.get_output_names()[slot]) if others else None
         if dtype is not None:
             _make_as(self._graph.values[made], dtype)
