@@ -22,7 +22,7 @@ from benchmarks.kernels.writing import written
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import Kernel
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
-from transpiler.backends.paddle3.importer import COMBINE, SLICE, SPLIT
+from transpiler.backends.paddle3.naming import COMBINE, SLICE, SPLIT
 from transpiler.backends.paddle3.known_workspaces import NUMBERS, attributes_of, number_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
 from transpiler.backends.paddle3.tensors import dtype_of, item_bytes, short_name

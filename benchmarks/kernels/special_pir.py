@@ -90,7 +90,23 @@ def _repeated() -> Dict[str, Cases]:
     return found
 
 
+def _in_bfloat16(translated: Mapping[str, Cases]) -> Dict[str, Cases]:
+    """oneDNN sums up the gradient of a weight behind the products, as of any other broadcast, and its convolutions make no columns; the
+    CPU sums in FP32."""
+    products = (case._replace(when=(*case.when,
+                                    'not y of BF16')) if 'y dims 2' in case.when else case
+                for case in translated['matmul_grad'])
+    return {
+        'matmul_grad': tuple(products),
+        'sum': (Case(('x of BF16',), '4*#x + 4*#out'), *translated['sum']),
+        **{
+            kind: (Case(('filter of BF16',), '0'), *translated[kind]) for kind in ('conv2d', 'depthwise_conv2d')
+        },
+    }
+
+
 SPECIAL_PIR: Mapping[str, Cases] = MappingProxyType({
     **_translated(),
+    **_in_bfloat16(_translated()),
     **_repeated(), 'rnn_grad': tuple(_recurrent_gradients())
 })

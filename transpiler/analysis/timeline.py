@@ -760,3 +760,8 @@ def _never_in_main(region: Region) -> int:
 
 def _times(residents: Iterator[Resident], count: Size) -> Iterator[Resident]:
     return (Resident(r.storage, r.size, r.count * count) for r in residents)
+
+
+def once_for(graph: Graph, timeline: Timeline, what: str, work_out: Callable[[], _T]) -> _T:
+    """What `work_out` makes of `graph`, at any size, if that is the graph that `timeline` is of, which changes no more."""
+    return timeline.once_for_all_sizes(what, work_out) if graph is timeline.graph else work_out()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import (Callable, Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional,
-                    Sequence, Set, Tuple, TypeVar)
+from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from transpiler.analysis.layouts import given_up, held_in_layouts, left_of_copies, relaid
 from transpiler.analysis.lifetimes import Lifetime
-from transpiler.analysis.timeline import Timeline
-from transpiler.ir import MEMORY_KINDS, RELEASE, Graph, Op, Region, RegionKind, Size, Value
-
-_T = TypeVar('_T')
+from transpiler.analysis.timeline import Timeline, once_for
+from transpiler.ir import MEMORY_KINDS, NOTHING, RELEASE, Graph, Op, Region, RegionKind, Size, Value
 
 
 def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
@@ -20,8 +18,10 @@ def workspace_bytes(op: Op, dims: Mapping[str, int]) -> int:
 
 def bytes_with_workspaces(graph: Graph, timeline: Timeline) -> List[int]:
     """The bytes of the points of `timeline`, which is of `graph`, each op's workspace counted, and what is held in other layouts."""
-    held = _held_in_layouts(graph, timeline, lambda lifetime: True)
-    return _with_workspaces(graph, timeline, timeline.live, held)
+    held = held_in_layouts(graph, timeline, lambda lifetime: True)
+    found = _with_workspaces(graph, timeline, timeline.live, held)
+    gone = given_up(graph, timeline)
+    return [live - gone.get(op, 0) for op, live in zip(timeline.order, found)] if gone else found
 
 
 def bytes_besides(graph: Graph, timeline: Timeline) -> List[int]:
@@ -39,8 +39,10 @@ def uncollected_with_workspaces(graph: Graph,
         last = graph.ops[graph.regions[0].ops[lifetime.last]]
         return last.kind == RELEASE or released.issuperset(lifetime.storages)
 
-    held = _held_in_layouts(graph, timeline, is_freed)
-    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), held)
+    held = held_in_layouts(graph, timeline, is_freed)
+    left = left_of_copies(graph, timeline)
+    both = [a + b for a, b in itertools.zip_longest(held, left, fillvalue=0)]
+    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), both)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
@@ -69,21 +71,23 @@ def _with_workspaces(graph: Graph, timeline: Timeline, live: Sequence[int],
 
 
 def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
-    """Which points have a workspace, and of what size."""
-    own = ((at, graph.ops[op].workspace) for at, op in enumerate(timeline.order))
-    return _once(graph, timeline, 'workspaces', lambda: [(at, size) for at, size in own if size])
+    """Which points have a workspace, or copies in other layouts, and of what size."""
 
+    def find() -> List[Tuple[int, Size]]:
+        ops = enumerate(map(graph.ops.__getitem__, timeline.order))
+        own = ((at,
+                (op.workspace or NOTHING) + relaid(graph, op) if op.facts.relaid else op.workspace)
+               for at, op in ops)
+        return [(at, size) for at, size in own if size]
 
-def _once(graph: Graph, timeline: Timeline, what: str, work_out: Callable[[], _T]) -> _T:
-    """What `work_out` makes of `graph`, at any size, if that is the graph that `timeline` is of, which changes no more."""
-    return timeline.once_for_all_sizes(what, work_out) if graph is timeline.graph else work_out()
+    return once_for(graph, timeline, 'workspaces', find)
 
 
 def _outgrown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op: bytes of the memory that names of its results have, and that is too small, or that its kernel does not take. The
     runtime lets go of it when it has allocated the other one."""
-    shared = _once(graph, timeline, 'shared storages', graph.storage_members)
-    written = _once(graph, timeline, 'shared, written', lambda: _written(graph, shared))
+    shared = once_for(graph, timeline, 'shared storages', graph.storage_members)
+    written = once_for(graph, timeline, 'shared, written', lambda: _written(graph, shared))
     found = _beside_results(timeline, written, dict.fromkeys(shared, 0))
     left = {s: timeline.evaluate(size) for s, size in timeline.lifetimes.left_elsewhere.items()}
     later = _beside_results(timeline, _written(graph, left), left) if left else {}
@@ -153,47 +157,3 @@ def _beside_results(timeline: Timeline, written: Sequence[Tuple[Op, List[Value]]
                 found[op.id] = found.get(op.id, 0) + min(was, bound)
             held[value.storage] = max(was, bound) if bound else 0
     return found
-
-
-def _held_in_layouts(graph: Graph, timeline: Timeline, is_freed: Callable[[Lifetime],
-                                                                          bool]) -> List[int]:
-    """By position of the main region: bytes that are held to the end of the first run for kernels with layouts of their own. Empty if
-    there are no such kernels.
-
-    What they exchange with others the runtime gives another name, which holds the buffer on when nothing else does: that is one
-    of the lifetimes that `is_freed` says are ended before. It exchanges also what it works in place on. Of results in an order that
-    only these kernels read it makes a copy.
-    """
-    if not _once(graph, timeline, 'converts',
-                 lambda: any(op.facts.converts for op in graph.region_ops(0))):
-        return []
-    own: Set[int] = set()
-    others: Set[int] = set()
-    for op in graph.region_ops(0):
-        if op.kind not in MEMORY_KINDS:
-            storages = (graph.values[v].storage for v in op.reads() + op.writes())
-            (own if op.facts.converts else others).update(storages)
-    held = [0] * (len(graph.regions[0].ops) + 1)
-    for at, value in _once(graph, timeline, 'copied', lambda: list(_copied(graph, timeline))):
-        held[at] += timeline.evaluate(value.bound) if value.bound is not None else 0
-        own.discard(value.storage)
-    for lifetime in timeline.lifetimes.by_region[0].values():
-        in_place = len(lifetime.storages) > 1
-        exchanged = in_place or not others.isdisjoint(lifetime.storages)
-        if exchanged and not own.isdisjoint(lifetime.storages) and is_freed(lifetime):
-            held[lifetime.last + 1] += timeline.evaluate(lifetime.size)
-    return list(itertools.accumulate(held))
-
-
-def _copied(graph: Graph, timeline: Timeline) -> Iterator[Tuple[int, Value]]:
-    """What convolutions make in an order of their own, or kernels like them of such, and where another op is the first to read it."""
-    made: Set[int] = set()
-    handed_on = {(op, source) for op, source, _ in timeline.lifetimes.shared}
-    for at, op in enumerate(graph.region_ops(0)):
-        read = {v for v in op.reads() if (op.id, graph.values[v].storage) in handed_on}
-        if not op.facts.converts and op.kind != RELEASE:  # what that names orders it, and is not looked at
-            read.update(op.reads())
-        yield from ((at, graph.values[v]) for v in sorted(made & read))
-        if op.facts.converts and (op.facts.work.filters or not made.isdisjoint(op.reads())):
-            made.update(op.writes())
-        made -= read

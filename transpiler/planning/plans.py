@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from transpiler.analysis.cost import CostModel
+from transpiler.analysis.layouts import copied_bytes
 from transpiler.analysis.retained import retained_peak, retained_peak_in_any_order
 from transpiler.analysis.segments import Segments, UpkeepOf, upkeep
 from transpiler.analysis.timeline import Timeline
@@ -134,7 +135,8 @@ class Plan:
     def _retained_bytes(self) -> int:
         """The most of any run of a runtime that retains, whatever batches came before."""
         most = retained_peak if 0 in self.held else retained_peak_in_any_order
-        return max(self.needed_bytes, most(self.graph, self.after))
+        return max(self.needed_bytes, most(self.graph, self.after)) + copied_bytes(
+            self.graph, self.after)
 
     @property
     def _bears_delays(self) -> bool:

@@ -1,7 +1,7 @@
 """The table of workspaces says what kernels of Paddle 3 allocate, to the byte, or bounds it; what it does not know is said."""
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import paddle
 import pytest
@@ -102,3 +102,24 @@ def test_the_peak_with_workspaces_is_what_was_predicted(name: str) -> None:
     """Most of it is a kernel's own, or kept for its gradient."""
     needed, measured = apart(_needed_and_measured, name)
     assert abs(needed - measured) <= 0.01 * measured
+
+
+def _halves(make: Callable[..., Any], *shapes: Sequence[int]) -> Recipe:
+    """`make` of numbers in bfloat16, for most of which oneDNN has the only kernel."""
+    return lambda d: paddle.cast(make(*(paddle.cast(d.x(*s), 'bfloat16')
+                                        for s in shapes)), 'float32')
+
+
+@pytest.mark.parametrize('recipe', [
+    _halves(paddle.matmul, [4, 8, 16], [16, 8]),
+    _halves(paddle.matmul, [8, 16], [16, 8]),
+    _halves(paddle.matmul, [4, 8, 16], [4, 16, 8]),
+    _halves(paddle.sum, [4, 8, 16]),
+    _halves(lambda x: paddle.sum(x, -1), [4, 8, 16]),
+    _halves(paddle.nn.functional.gelu, [4, 8, 16]),
+    _halves(paddle.nn.functional.conv2d, [2, 16, 8, 8], [32, 16, 3, 3]),
+])
+def test_kernels_in_bfloat16_allocate_what_the_table_says(recipe: Recipe) -> None:
+    seen = seen_of(recipe)
+    assert any('BF16' in str(each) for each in seen)
+    assert misses(table(), seen, workspace) == []

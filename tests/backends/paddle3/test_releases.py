@@ -301,3 +301,22 @@ def test_sums_are_added_up_in_one_variable() -> None:
         op for op in body.ops if unites(op) and op.operand_source(0).get_defining_op() is None
     ]
     assert len(arguments) == len(found) > 0
+
+
+@pytest.mark.parametrize('twice, reads', [(lambda v: v + v, False), (lambda v: v * v, True)])
+def test_a_gradient_that_names_a_value_twice_reads_it_if_either_slot_does(twice: Any,
+                                                                          reads: bool) -> None:
+    """Paddle says of a value, not of a slot, whether its data is read."""
+
+    def doubled() -> Case:
+        with drafting(Options(static_batch=True), batch_size=8) as draft:
+            hidden = paddle.matmul(draft.floats('x', [8, 64]),
+                                   paddle.create_parameter([64, 64], 'float32'))
+            return draft.finish(paddle.mean(paddle.tanh(twice(paddle.exp(hidden)))), [])
+
+    graph = LivePrograms().read(doubled().main, frozenset(), frozenset()).graph
+    gradient, = (op for op in graph.ops if op.kind in ('add_grad', 'multiply_grad'))
+    named, = {v for v in gradient.operands if gradient.operands.count(v) == 2}
+    assert (named in gradient.data_reads()) is reads and (named
+                                                          in gradient.shape_reads()) is not reads
+    assert kept_uncollected(doubled)

@@ -6,7 +6,7 @@ has made is pushed at its end, and popped, last trip first, where the gradient o
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.ir import Graph, Region, RegionKind
@@ -127,6 +127,14 @@ def pusher(pop: Any) -> Any:
     if push.num_operands() != pop.num_results() + 1:
         raise Unmodelled('a gradient that takes more or less than its block has kept')
     return push
+
+
+def kept_for(pop: Any) -> Sequence[Any]:
+    """What is pushed where `pop` takes it, in its order; nothing if that cannot be told."""
+    try:
+        return pusher(pop).operands_source()[1:]
+    except Unmodelled:
+        return ()
 
 
 def ends_with_its_stack(loop: Any, pop: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from fractions import Fraction
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set
 
 from transpiler.ir import Size
 
@@ -42,6 +42,12 @@ def alike(dim: ast.expr) -> Set[str]:
     if isinstance(dim, ast.Call) and getattr(dim.func, 'id', '') == 'Broadcast':
         return {each.id for each in dim.args if isinstance(each, ast.Name)}
     return set()
+
+
+def symbols_of(dim: ast.expr) -> Set[str]:
+    """All that stand in it."""
+    called = {id(node.func) for node in ast.walk(dim) if isinstance(node, ast.Call)}
+    return {n.id for n in ast.walk(dim) if isinstance(n, ast.Name) and id(n) not in called}
 
 
 def value_of(dim: ast.expr, values: Mapping[str, Any], rounded: Rounding) -> Any:
@@ -81,6 +87,33 @@ class Bound:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    @property
+    def dims(self) -> FrozenSet[str]:
+        return self.above.dims | self.below.dims
+
+
+def same(a: Bound, b: Bound) -> bool:
+    """Whether both are the same dim."""
+    return a.exact and b.exact and a.above + b.below == b.above + a.below
+
+
+def substituted(bound: Bound, values: Mapping[str, Bound]) -> Bound:
+    """`bound` with these in the place of symbols. What is at most as much is not taken off."""
+    above, below = (_in_terms_of(size, values) for size in (bound.above, bound.below))
+    taken = below if below.exact else Bound(Size(), exact=False)
+    return Bound(above.above + taken.below, above.below + taken.above, bound.exact and
+                 above.exact and taken.exact)
+
+
+def _in_terms_of(size: Size, values: Mapping[str, Bound]) -> Bound:
+    total = Bound(Size())
+    for monomial, factor in size.terms.items():
+        powers = [
+            values.get(name) or Bound(Size.dim(name)) for name, n in monomial for _ in range(n)
+        ]
+        total = total + math.prod(powers, start=Bound(Size.of(factor)))
+    return total
+
 
 def _bound(value: Any) -> Bound:
     if isinstance(value, Bound):
@@ -116,11 +149,15 @@ def _inverse(value: Any) -> Fraction:
     return 1 / value
 
 
-def _greatest(given: Sequence[Any], _: Any) -> Any:
+def greatest(given: Sequence[Any], _: Any = None) -> Any:
+    """Of Bounds one that none of them is more than."""
     if not any(isinstance(each, Bound) for each in given):
         return max(given)
+    bounds = [_bound(each) for each in given]
+    if all(same(each, bounds[0]) for each in bounds):
+        return bounds[0]
     terms: Dict[Any, Any] = {}
-    for each in map(most, given):
+    for each in map(most, bounds):
         terms.update((m, max(c, terms.get(m, 0))) for m, c in each.terms.items())
     return Bound(Size(terms), exact=False)
 
@@ -138,7 +175,7 @@ _FUNCTIONS: Mapping[str, Callable[[Sequence[Any], Rounding], Any]] = {
     'Add': lambda given, rounded: sum(given, Fraction(0)),
     'Mul': lambda given, rounded: rounded(math.prod(given)),  # by a reciprocal, too
     'Div': lambda given, rounded: rounded(given[0] * _inverse(math.prod(given[1:]))),
-    'Max': _greatest,
-    'Broadcast': _greatest,
+    'Max': greatest,
+    'Broadcast': greatest,
     'Min': _least,
 }

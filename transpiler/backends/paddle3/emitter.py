@@ -18,7 +18,8 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.blocks import YIELD, Link
-from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
+from transpiler.backends.paddle3.importer import ImportedProgram
+from transpiler.backends.paddle3.naming import COMBINE
 from transpiler.backends.paddle3.marks import mark, unmark
 from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Container, Dict, List, Mapping, Tuple
 
 from transpiler.backends.paddle3.attributes import given_attributes
-from transpiler.backends.paddle3.importer import COMBINE, ImportedProgram
+from transpiler.backends.paddle3.importer import ImportedProgram
+from transpiler.backends.paddle3.naming import COMBINE
 from transpiler.backends.paddle3.marks import without_mark
 from transpiler.errors import VerificationError
 

@@ -23,15 +23,17 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
+from transpiler.backends.paddle3.carried import carries_open
+from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
-from transpiler.backends.paddle3.naming import DECLARATIONS, PARAMETER, bare_kind, value_names
-from transpiler.backends.paddle3.operators import MADE_AS
+from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, value_names
+from transpiler.backends.paddle3.operators import MADE_AS, MADE_AS_BY_ONEDNN
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, loses_shape, unites
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
-from transpiler.backends.paddle3.tensors import bytes_of, dtype_of, item_bytes
+from transpiler.backends.paddle3.tensors import Shape, bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
@@ -39,7 +41,6 @@ from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind
 from transpiler.ir.boundary import BOUNDARY, divide
 from transpiler.ir.symbols import trip
 
-COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
 # They name what a saved program gives out, or what a startup program leaves behind.
 _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fetch'})
 # Gives what it reads another name in the same memory: `detach()`.
@@ -173,7 +174,8 @@ class _Importer:
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
         # What Paddle's inference says: of all that is open, or only of what follows from no operand.
         self._several_open = symbolic.several_open(program)
-        self._inferred = symbolic.infer(program) if self._several_open else None
+        needed = self._several_open or carries_open(program)
+        self._inferred = symbolic.infer(program) if needed else None
 
     def run(self) -> ImportedProgram:
         block = self._done.program.global_block()
@@ -290,7 +292,7 @@ class _Importer:
         else:
             region.trips = self._graph.regions[region.forward].trips
         for at, (arg, outer) in enumerate(zip(body.args(), made.results)):
-            inner = self._new(arg, shape=self._graph.values[outer].shape, region=region.id)
+            inner = self._of_trips(arg, self._graph.values[outer].shape, region.id)
             if at + 1 in alone and _is_place(body, arg, at + 1):
                 self._places.add(inner)
             self._backward[inner] = region.kind is RegionKind.LOOP_GRADIENT
@@ -316,8 +318,8 @@ class _Importer:
         made.operands = tuple(i for i, in operands)
         given = [self._graph.values[i].shape for i in made.operands[1:]]
         made.results = tuple(
-            self._new(value, shape=given[at] if op.name() == WHILE else self._shape(
-                op, at, value, []).shape) for at, value in enumerate(op.results()))  # yapf: disable
+            self._of_trips(value, given[at]) if op.name() == WHILE else self._result(op, at, value, [])
+            for at, value in enumerate(op.results()))  # yapf: disable
         _place(made, op)
         self._note(made, op, operands, tuple((i,) for i in made.results))
         return made
@@ -347,7 +349,8 @@ class _Importer:
         made.results = around.results[:len(handed)]
         for value, result in zip(map(self._graph.values.__getitem__, handed), made.results):
             outer = self._graph.values[result]
-            if outer.shape is None and value.shape is not None:
+            if outer.bound is None and value.shape is not None and not self._is_loose(
+                    self._done.values[result]):
                 outer.shape, outer.size = value.shape, value.size
             if value.region != self._home.id or handed.count(value.id) > 1:
                 around.facts = replace(around.facts, shares_unsaid=True)
@@ -452,6 +455,8 @@ class _Importer:
                 results.append((self._result(op, slot, value, shapes),))
         made.results = tuple(i for slot in results for i in slot)
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
+        if not op.num_regions():
+            made.facts = replace(made.facts, relaid=relaid(op))
         self._note_taken(op, made)
         if op.name().startswith(DIALECT):
             _place(made, op)
@@ -499,16 +504,28 @@ class _Importer:
             return self._new(value)
         inferred = self._shape(op, slot, value, shapes)
         made = self._new(value, shape=inferred.shape)
-        if inferred.at_most is not None:
-            self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
-        others = MADE_AS.get(bare_kind(op))  # not every op that is asked for names bears it
+        self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
+        others = (MADE_AS_BY_ONEDNN if runs_onednn(op) else MADE_AS).get(bare_kind(op))
+        # Not every op that is asked for names bears it.
         dtype = others.get(op.get_output_names()[slot]) if others else None
         if dtype is not None:
             _make_as(self._graph.values[made], dtype)
         return made
 
+    def _of_trips(self, value: Any, first: Optional[Shape], region: int = -1) -> int:
+        """Of this shape in the first trip, and unless trips change it in all of them."""
+        inferred = self._said_of(value) if self._is_loose(value) else symbolic.Inferred(first)
+        made = self._new(value, shape=inferred.shape, region=region)
+        self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
+        return made
+
+    def _is_loose(self, value: Any) -> bool:
+        return self._inferred is not None and value.id in self._inferred.loose
+
     def _shape(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> symbolic.Inferred:
         """Of a result, by the `shapes` of the operands and by Paddle's inference."""
+        if self._is_loose(value):
+            return symbolic.NOTHING if self._opaque else self._said_of(value)
         inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
         shape = result_shape(op, slot, value.shape, shapes, inferred.shape)
         if shape is None and not self._several_open:
@@ -518,7 +535,7 @@ class _Importer:
     def _said_of(self, value: Any) -> symbolic.Inferred:
         if self._inferred is None:
             self._inferred = symbolic.infer(self._done.program)
-        return self._inferred.get(value.id, symbolic.NOTHING)
+        return self._inferred.known.get(value.id, symbolic.NOTHING)
 
     def _take_apart(self, op: Any, slot: int, takers: List[Any],
                     shapes: List[Any]) -> Tuple[int, ...]:

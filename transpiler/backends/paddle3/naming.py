@@ -14,6 +14,8 @@ from transpiler.plain import flat
 
 DECLARATIONS = frozenset({'builtin.parameter', 'builtin.constant', 'pd_op.data', 'pd_op.feed'})
 PARAMETER = 'builtin.parameter'
+# They make a list of tensors, and take all, or one, out of it.
+COMBINE, SPLIT, SLICE = 'builtin.combine', 'builtin.split', 'builtin.slice'
 _GIVEN = {PARAMETER: 'parameter_name', 'builtin.constant': 'value', 'pd_op.data': 'name',
           'pd_op.feed': 'name'}  # yapf: disable
 

@@ -133,13 +133,33 @@ def _draws(kind: str, attributes: Dict[str, Any]) -> bool:
 
 
 def _shape_only(op: Any, operands: Slots) -> FrozenSet[int]:
-    """Positions of operands of which Paddle says that the kernel reads no data. It answers by value: one that stands in
-    another slot, too, is read."""
+    """Positions of operands of which Paddle says that the kernel reads no data, in whichever slots they stand."""
     sources = op.operands_source()
-    named = [v.id for v in sources if v.initialized()]
-    return frozenset(at for slot, value in zip(operands, sources)
-                     if value.initialized() and not value.is_combine() and
-                     named.count(value.id) == 1 and op.is_no_need_buffer(value) for at in slot)
+    unread = [v.initialized() and not v.is_combine() and op.is_no_need_buffer(v) for v in sources]
+    named = [v.id for v, each in zip(sources, unread) if each]
+    if len(set(named)) < len(named):
+        alone = _each_alone(op)
+        read = {v.id for v, each in zip(sources, alone) if v.initialized() and not each}
+        unread = [each and v.id not in read for v, each in zip(sources, unread)]
+    return frozenset(at for slot, each in zip(operands, unread) if each for at in slot)
+
+
+def _each_alone(op: Any) -> List[bool]:
+    """By slot whether no data is read there. Paddle answers by value: so a copy with another value in each slot is asked."""
+    with static.program_guard(static.Program(), static.Program()):
+        mapping, sources = pir.IrMapping(), op.operands_source()
+        try:
+            given = [_like(f'x{i}', v) for i, v in enumerate(sources)]
+            for source, value in zip(sources, given):
+                if value is not None:
+                    mapping.add(source, value)
+            copy = op.clone(mapping, pir.CloneOptions(False, True, False))
+            for at, value in enumerate(given):
+                if value is not None:
+                    copy.operand(at).set_source(value)
+            return [value is not None and copy.is_no_need_buffer(value) for value in given]
+        except Exception:  # the bindings throw what they do
+            return [False] * len(sources)
 
 
 def _updates(op: Any, kind: str, attributes: Dict[str, Any], operands: Slots,

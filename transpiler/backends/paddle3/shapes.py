@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Optional, Sequence
 
 from transpiler.backends.operators import kept_rows
+from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import bare_kind
@@ -26,6 +27,7 @@ _NEW_DIMS = ('expand', 'tile', 'repeat', 'gather', 'nonzero', 'masked_select', '
              'full', 'one_hot', 'shape', 'index', 'scatter', 'diag', 'meshgrid', 'sequence', 'unfold')  # yapf: disable
 # What Paddle declares of it is no shape; the slot of what is kept besides a mask.
 _RECURRENT, _KEPT = 'rnn', 'reserve'
+GRADIENT = '_grad'
 
 
 def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
@@ -83,10 +85,22 @@ def _of_what_it_is_for(op: Any, slot: int, dims: Sequence[int],
     if bare_kind(op) == 'transpose_grad' and operands[0] is not None:
         at = {to: i for i, to in enumerate(given_attributes(op)['perm'])}
         return tuple(operands[0][at[i]] for i in range(len(dims)))
-    names, made = op.get_input_names(), op.get_output_names()[slot]
-    named = [s for n, s in zip(names, operands) if made == f'{n}_grad']
+    own = gradients_of(op)[slot]
+    named = [] if own is None else operands[own:own + 1]
     found = {s for s in named or operands if s is not None and _fits(s, dims)}
     return found.pop() if len(found) == 1 else None
+
+
+def gradients_of(op: Any) -> Sequence[Optional[int]]:
+    """For each result of `op` the operand that it is the gradient of, or if that is no operand the one that is like it, by their names;
+    None where there is none. A kernel that needs what the operator made in place of what it read is of one that keeps shapes."""
+    if not bare_kind(op).endswith(GRADIENT) or not op.name().startswith(DIALECT):
+        return [None] * op.num_results()
+    names = op.get_input_names()
+    at = {f'{name}{GRADIENT}': i for i, name in enumerate(names)}
+    if 'x_grad' not in at and 'out' in names:
+        at['x_grad'] = names.index('out')
+    return [at.get(made) for made in op.get_output_names()]
 
 
 def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) -> Optional[Size]:

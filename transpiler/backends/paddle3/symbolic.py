@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ast
 from fractions import Fraction
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from functools import partial
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle.base.libpaddle import pir
 
 from transpiler.backends.fitted_shapes import PROBE, fit
 from transpiler.backends.paddle3.attributes import given_attributes
-from transpiler.backends.paddle3.blocks import POP, Unmodelled, pusher
+from transpiler.backends.paddle3.blocks import POP, WHILE, blocks_of, kept_for
+from transpiler.backends.paddle3.carried import Carried, carries_open, follow, shut, walk
 from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, value_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
+from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH
@@ -40,6 +43,14 @@ class Inferred(NamedTuple):
 NOTHING = Inferred()
 
 
+class Inference(NamedTuple):
+    """By the id of a value, what is known of results with open dims, and of what loops are given; ids of those of which Paddle declares the
+    dims of one trip, or of one branch, alone."""
+
+    known: Mapping[_Key, Inferred]
+    loose: FrozenSet[_Key]
+
+
 class _Result(NamedTuple):
     """A result: the dims that Paddle declares, -1 where open, and their expressions."""
 
@@ -50,26 +61,44 @@ class _Result(NamedTuple):
 
 def several_open(program: Any) -> bool:
     """Whether any input has an open dim behind its first, which alone tells which of several an open dim is."""
-    return any(d < 0 for op in _ops(program.global_block()) if op.name() in DECLARATIONS
+    return any(d < 0 for op in walk(program.global_block()) if op.name() in DECLARATIONS
                for d in _dims(op.result(0))[1:])  # yapf: disable
 
 
-def infer(program: Any) -> Mapping[_Key, Inferred]:
-    """By the id of a value, what is known of results with open dims."""
-    results = _results(program)
+def infer(program: Any) -> Inference:
+    """Of all values."""
+    carries = carries_open(program)
+    results = _results(program, carries)
     names = _names(results)
-    probes = [_probe(results, names, dict.fromkeys(names.values(), PROBE))]
+    carried = Carried()
+    if carries:
+        sizes = {symbol: Size.dim(name) for symbol, name in names.items()}
+        carried = follow(program, partial(_said_of, results), sizes)
+    probes = [_probe(results, names, dict.fromkeys(names.values(), PROBE), carried)]
     symbols = sorted(set(names.values()))
     for symbol in symbols:
         sizes = {s: PROBE * (2 if s == symbol else 1) for s in symbols}
-        probes.append(_probe(results, names, sizes))
-    small = [_probe(results, names, dict.fromkeys(symbols, value)) for value in _SMALL_PROBES]
-    bounds = _bounds(results, names)
-    return {
+        probes.append(_probe(results, names, sizes, carried))
+    small = [
+        _probe(results, names, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
+    ]
+    bounds = _bounds(results, names, carried)
+    known = {
         key: _fitted(key, result.declared, symbols, probes, small, bounds.get(key))
         for key, result in results.items()
-        if all(key in probe for probe in (*probes, *small))
+        if -1 in result.declared and all(key in probe for probe in (*probes, *small))
     }
+    known.update(_largest(carried, bounds))
+    return Inference(known, carried.loose)
+
+
+def _largest(carried: Carried, bounds: Mapping[_Key, Shape]) -> Iterator[Tuple[_Key, Inferred]]:
+    """Of loose values what they are at the most."""
+    for key in carried.loose:
+        made = carried.made.get(key)
+        bound = tuple(map(most, made)) if made is not None else bounds.get(key)
+        told = bound is not None and key not in carried.untold
+        yield key, Inferred(at_most=bound) if told else NOTHING
 
 
 def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence[Dict[_Key, _Dims]],
@@ -87,48 +116,83 @@ def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence
     return Inferred(shape, bound if shape is None else None)
 
 
-def _results(program: Any) -> Dict[_Key, _Result]:
-    """Those with an expression for each dim, in the order of the program. The inference says it of an op's first result alone:
-    of others, copies are asked."""
+def _said_of(results: Mapping[_Key, _Result], value: Any) -> Optional[Sequence[ast.expr]]:
+    return results[value.id].dims if value.id in results else None
+
+
+def _results(program: Any, whole: bool) -> Dict[_Key, _Result]:
+    """Those with an expression for each dim, in the order of the program. If `whole`, not of open dims alone: with what loops are
+    given, which is open in the copy that is asked where what they begin with is."""
+    opened: Dict[_Key, _Dims] = {}
+    while True:
+        found = _asked(program, whole, opened)
+        more = shut(program, partial(_said_of, found)) if whole else {}
+        if more.keys() <= opened.keys():
+            return found
+        opened.update(more)
+
+
+def _asked(program: Any, whole: bool, opened: Mapping[_Key, _Dims]) -> Dict[_Key, _Result]:
+    """What the inference says if the values in `opened` are declared with those dims."""
     clone = program.clone()
-    pairs = list(zip(_ops(program.global_block()), _ops(clone.global_block())))
-    asked: List[Tuple[Any, int, Any]] = []
-    for op, twin in pairs:
-        for slot, value in enumerate(twin.results()):
-            if -1 in _dims(value):
-                asked.append((op, slot, _copied(clone, twin, value) if slot else twin))
-    passes = paddle.pir.PassManager()
-    pir.infer_symbolic_shape_pass(passes, clone)
-    try:
-        passes.run(clone)
-    except Exception:  # pylint: disable=broad-except
-        pass  # an operator that it does not know: what it has said until then holds
+    pairs = list(zip(walk(program.global_block()), walk(clone.global_block())))
+    for value, copy in (each for pair in pairs for each in zip(*map(_values, pair))):
+        if value.id in opened:
+            copy.set_type(pir.create_shaped_type(copy.type(), list(opened[value.id])))
+    asked = [each for op, twin in pairs for each in _sayers(clone, op, twin, whole)]
+    _run_inference(clone)
     found, parsed = {}, {}
-    for op, slot, twin in asked:
+    for op, value, twin in asked:
         said = given_attributes(twin).get(_SAID, '')
         dims = parsed[said] if said in parsed else parsed.setdefault(said, expressions(said))
         if dims is not None:
-            found[op.result(slot).id] = _Result(op, _dims(op.result(slot)), dims)
+            found[value.id] = _Result(op, _dims(value), dims)
     return found
 
 
-def _copied(clone: Any, op: Any, value: Any) -> Any:
-    """An op behind `op` that copies its result `value`."""
-    with paddle.static.program_guard(clone):
-        paddle.pir.set_insertion_point_after(op)
+def _values(op: Any) -> List[Any]:
+    """What it makes, and what the trips of a loop are given."""
+    return [*op.results(), *(blocks_of(op)[0].args() if op.name() == WHILE else ())]
+
+
+def _sayers(clone: Any, op: Any, twin: Any, whole: bool) -> Iterator[Tuple[Any, Any, Any]]:
+    """`op`, each of its values, and the op of `clone` of which the inference says it: `twin`, of its first result, or one that copies. Of
+    gradients it says nothing, and of copies of them what it takes them for."""
+    results, silent = op.num_results(), whole and bare_kind(op).endswith(GRADIENT)
+    for at, (value, copy) in enumerate(zip(_values(op), _values(twin))):
+        if _is_dense(copy) and (whole or at < results and -1 in copy.shape):
+            itself = at == 0 < results and not silent
+            within = blocks_of(twin)[0].ops[0] if at >= results else None
+            yield op, value, twin if itself else _copied(clone, copy, twin, within)
+        elif whole and copy.initialized() and copy.is_combine():
+            yield op, value, twin  # the dims of a member: that something is said
+
+
+def _run_inference(program: Any) -> None:
+    passes = paddle.pir.PassManager()
+    pir.infer_symbolic_shape_pass(passes, program)
+    try:
+        passes.run(program)
+    except Exception:  # pylint: disable=broad-except
+        pass  # an operator that it does not know: what it has said until then holds
+
+
+def _copied(program: Any, value: Any, behind: Any, before: Any = None) -> Any:
+    """An op that copies `value`: `behind` that one, or `before` another."""
+    with paddle.static.program_guard(program):
+        if before is not None:
+            paddle.pir.set_insertion_point(before)
+        else:
+            paddle.pir.set_insertion_point_after(behind)
         return paddle.assign(value).get_defining_op()
 
 
-def _ops(block: Any) -> Iterator[Any]:
-    for op in block.ops:
-        yield op
-        for inner in op.blocks():
-            yield from _ops(inner)
+def _is_dense(value: Any) -> bool:
+    return bool(value.initialized() and value.is_dense_tensor_type())
 
 
 def _dims(value: Any) -> _Dims:
-    dense = value.initialized() and value.is_dense_tensor_type()
-    return tuple(value.shape) if dense else ()
+    return tuple(value.shape) if _is_dense(value) else ()
 
 
 def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
@@ -160,10 +224,7 @@ def _ties(results: Mapping[_Key, _Result]) -> Iterator[Set[str]]:
 
 def _taken(op: Any) -> Iterator[Tuple[Any, Any]]:
     """Of an op that takes values off a stack, each with what was put there."""
-    try:
-        kept = pusher(op).operands_source()[1:] if op.name() == POP else ()
-    except Unmodelled:
-        return
+    kept = kept_for(op) if op.name() == POP else ()
     yield from ((t, k) for t, k in zip(op.results(), kept) if t.initialized() and k.initialized())
 
 
@@ -181,17 +242,23 @@ def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
             yield BATCH if is_batch else f'{declared_name(op)}[{at}]', symbol
 
 
-def _probe(results: Mapping[_Key, _Result], names: Mapping[str, str],
-           sizes: Mapping[str, int]) -> Dict[_Key, _Dims]:
+def _probe(results: Mapping[_Key, _Result], names: Mapping[str, str], sizes: Mapping[str, int],
+           carried: Carried) -> Dict[_Key, _Dims]:
     """The dims of results for these sizes of the open dims; without those that depend on anything else."""
     values = {symbol: Fraction(sizes[name]) for symbol, name in names.items()}
+    for symbol, bound in carried.symbols.items():
+        values.pop(symbol, None)
+        if bound.exact:
+            values[symbol] = Fraction(bound.above.evaluate(sizes) - bound.below.evaluate(sizes))
     found = _evaluated(results, values, rounded_down)
     return {key: tuple(map(int, dims)) for key, dims in found.items()}
 
 
-def _bounds(results: Mapping[_Key, _Result], names: Mapping[str, str]) -> Dict[_Key, Shape]:
+def _bounds(results: Mapping[_Key, _Result], names: Mapping[str, str],
+            carried: Carried) -> Dict[_Key, Shape]:
     """What dims never go beyond: with what is divided not rounded down."""
     values = {symbol: Bound(Size.dim(name)) for symbol, name in names.items()}
+    values.update(carried.symbols)
     found = _evaluated(results, values, not_rounded)
     return {key: tuple(map(most, dims)) for key, dims in found.items()}
 

@@ -15,8 +15,8 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
-from transpiler.backends.paddle3.importer import COMBINE, Handle, ImportedProgram
-from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.importer import Handle, ImportedProgram
+from transpiler.backends.paddle3.naming import COMBINE, bare_kind
 from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.scopes import passing_scope
 from transpiler.ir import NOTHING, Graph, Op, Size

@@ -16,6 +16,7 @@ from typing import Dict, FrozenSet, List, Mapping, Sequence
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
 from transpiler.analysis.interference import interference_of
+from transpiler.analysis.layouts import copied_bytes
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
@@ -73,9 +74,9 @@ def _of_others(graph: Graph, timeline: Timeline) -> List[int]:
 
 def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = frozenset()) -> int:
     """Bytes that may be left from runs before, but for what is left in any case: all that is not in `released` storages, nor in what a
-    RELEASE op ends."""
+    RELEASE op ends, and copies in other layouts."""
     lasting = timeline.lifetimes.lasting
-    left = sum(
+    left = copied_bytes(graph, timeline) + sum(
         timeline.evaluate(l.size)
         for l in timeline.lifetimes.by_region[0].values()
         if lasting.isdisjoint(l.storages) and not released.issuperset(l.storages) and

@@ -14,9 +14,9 @@ import paddle
 from paddle import _C_ops, pir, static
 from paddle.base.libpaddle import pir as bindings
 
-from transpiler.backends.paddle3.importer import COMBINE, SLICE, SPLIT, Handle, ImportedProgram, import_program
+from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import_program
+from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT, bare_kind
 from transpiler.backends.paddle3.marks import mark_rows
-from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind
 from transpiler.backends.paddle3.packing import load
 from transpiler.serving.chains import Chain
 
