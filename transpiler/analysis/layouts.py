@@ -64,9 +64,13 @@ def _copied(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op, in all of its runs."""
     return {
         op.id: timeline.evaluate(relaid(graph, op) * graph.runs_of(op.region))
-        for op in graph.walk()
-        if op.facts.relaid
+        for op in _readers_of_copies(graph, timeline)
     }
+
+
+def _readers_of_copies(graph: Graph, timeline: Timeline) -> List[Op]:
+    return once_for(graph, timeline, 'readers of copies',
+                    lambda: [op for op in graph.walk() if op.facts.relaid])
 
 
 def relaid(graph: Graph, op: Op) -> Size:
@@ -79,7 +83,7 @@ def given_up(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op that reads such copies: bytes of what they are of and nothing reads later, or of what the op makes if that is less: when it
     makes that, those are gone."""
     found = {}
-    for op in (op for op in graph.walk() if op.facts.relaid):
+    for op in _readers_of_copies(graph, timeline):
         at, own = timeline.lifetimes.position[op.id], timeline.lifetimes.by_region[op.region]
         read = {graph.values[op.operands[i]].storage for i in op.facts.relaid}
         dying = sum(
