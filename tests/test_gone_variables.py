@@ -305,7 +305,8 @@ def test_names_that_loops_and_branches_use_are_right_or_gone(build: Callable[[],
     gone, copied = set(merged_variables(case.main)), reparsed(case.main)
     mode = Mode(collect=runtime == 'collecting', order='sequential')
     there = [n for n in names if n not in gone]
-    assert there and set(names) & gone
+    # Joined arrays are not emptied: who joins them has their tensors, too.
+    assert there and (set(names) & gone or build is loops.array_of_outputs)
     expected = run_case(plain, steps=2, mode=mode, fetch=names)
     ways: List[Callable[[], Any]] = [
         lambda: copied, copied.clone, lambda: static.CompiledProgram(copied)

@@ -50,8 +50,9 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
     held = regions_to_hold(best.original, best.graph, best.after)
     start = best  # each sequence on its own: in-place would not see who moved in by reuse
     for sequence in _AGAINST_LAG if lags and (held or len(best.graph.regions) > 1) else ():
-        if REUSE_SMALL in sequence and runner.context.recompute == 'max':
-            continue  # up to 1 % of the peak for a fifth of the time: not what was asked for
+        for_time = REUSE_SMALL in sequence  # up to 1 % of the peak for it: not if bytes alone were asked for, or are short
+        if for_time and runner.context.recompute == 'max':
+            continue
         if not _lags(runner, best):
             break
         candidate = runner.run(sequence, start)
@@ -59,7 +60,8 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
                 _needs_no_more(candidate, best) and
                 late * _WORTH_A_CHANGE < best.after.lagging_peak_bytes and
-            (budget is None or candidate.budget_bytes <= max(budget, best.budget_bytes))):
+            (budget is None or
+             candidate.budget_bytes <= (budget if for_time else max(budget, best.budget_bytes)))):
             best = candidate
     return replace(best, held=held | _ordered_by_position(best.graph))
 
