@@ -45,4 +45,12 @@ def test_no_name_is_a_tag_in_the_page():
 
 
 def _tags(text: str) -> List[str]:
-    return re.findall(r'<[!/a-zA-Z][^\s>]*', text)
+    return [tag for tag in re.findall(r'<[!/a-zA-Z][^\s>]*', text) if tag != '<wbr']
+
+
+def test_a_name_breaks_between_its_parts_and_reads_the_same() -> None:
+    name = 'softmax_with_cross_entropy_0.tmp_0@GRAD'
+    found = re.search(r'</i>(softmax.*?)</td>', page(named([name]), 'x'))
+    assert found is not None and found.group(1).replace('<wbr>', '') == name
+    parts = found.group(1).split('<wbr>')
+    assert parts == ['softmax_', 'with_', 'cross_', 'entropy_', '0.', 'tmp_', '0@', 'GRAD']

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import pkgutil
+import re
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
@@ -68,9 +69,14 @@ def _row(bar: Bar) -> str:
     trips = f' ({bar.count}&nbsp;trips)' if bar.count > 1 else ''
     made = ', '.join(filter(None, (bar.maker, short_lines(bar.line))))
     return _ROW.format(group=bar.group,
-                       name=html.escape(printable(bar.name)),
+                       name=_breakable(bar.name),
                        bytes=size + trips,
-                       made=html.escape(printable(made)))
+                       made=_breakable(made))
+
+
+def _breakable(text: str) -> str:
+    """`text` as HTML, which a narrow window breaks between the parts of names rather than within them."""
+    return re.sub(r'([._@/])(?=\w)', r'\1<wbr>', html.escape(printable(text)))
 
 
 def _embedded(data: Dict[str, Any]) -> str:
