@@ -278,8 +278,9 @@ def test_the_renamed_program_computes_the_same_bytes(runtime: str) -> None:
 # ---------------------------------------------------------------------------------------------------
 # What operators with blocks name, who find more by name at run time
 
-WITH_BLOCKS = (loops.array_of_outputs, loops.attention_at_each_step, loops.inside_a_branch,
-               loops.number_of_trips_is_fed, branches.nested, branches.several_results)
+WITH_BLOCKS = (loops.array_of_outputs, loops.array_read_one_by_one, loops.attention_at_each_step,
+               loops.inside_a_branch, loops.number_of_trips_is_fed, branches.nested,
+               branches.several_results)
 
 
 def named_by_blocks(program: static.Program) -> List[str]:
@@ -306,7 +307,7 @@ def test_names_that_loops_and_branches_use_are_right_or_gone(build: Callable[[],
     mode = Mode(collect=runtime == 'collecting', order='sequential')
     there = [n for n in names if n not in gone]
     # Joined arrays are not emptied: who joins them has their tensors, too.
-    assert there and (set(names) & gone or build is loops.array_of_outputs)
+    assert there and bool(set(names) & gone) is (build is not loops.array_of_outputs)
     expected = run_case(plain, steps=2, mode=mode, fetch=names)
     ways: List[Callable[[], Any]] = [
         lambda: copied, copied.clone, lambda: static.CompiledProgram(copied)

@@ -254,7 +254,16 @@ def attention_at_each_step() -> Case:
 
 
 def array_of_outputs() -> Case:
-    """Every trip writes its state to an array, which is stacked behind the loop.
+    """Every trip writes its state to an array, which is stacked behind the loop."""
+    return _written_to_an_array(_stacked)
+
+
+def array_read_one_by_one() -> Case:
+    return _written_to_an_array(_read_one_by_one)
+
+
+def _written_to_an_array(used: Callable[[Variable], Variable]) -> Case:
+    """Every trip writes its state to an array, of which `used` makes something behind the loop.
 
     No operator writes the last state's gradient, which while_grad reads: it must be absent. On one
     executor that holds, untouched Paddle finds the previous run's there, so each step has its own.
@@ -271,11 +280,17 @@ def array_of_outputs() -> Case:
             return [new, paddle.tensor.array_write(new, i + 1, array)]
 
         _, outputs = _count_up(TRIPS, body, [_start(), outputs])
-        stacked, _ = paddle.tensor.manipulation.tensor_array_to_tensor(outputs,
-                                                                       axis=0,
-                                                                       use_stack=True)
-        loss = _trained(stacked)
+        loss = _trained(used(outputs))
     return Case(main, startup, _feed(), [loss], fresh_executor=True)
+
+
+def _stacked(array: Variable) -> Variable:
+    return paddle.tensor.manipulation.tensor_array_to_tensor(array, axis=0, use_stack=True)[0]
+
+
+def _read_one_by_one(array: Variable) -> Variable:
+    read = lambda at: paddle.tensor.array_read(array, paddle.full([1], at, "int64"))
+    return paddle.add_n([paddle.tanh(read(at)) for at in range(TRIPS + 1)])
 
 
 def beam_search() -> Case:

@@ -63,7 +63,7 @@ def copied_bytes(graph: Graph, timeline: Timeline) -> int:
 def _copied(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """By op, in all of its runs."""
     return {
-        op.id: timeline.evaluate(relaid(graph, op) * graph.runs_of(op.region))
+        op.id: timeline.evaluate(relaid_size(graph, op) * graph.runs_of(op.region))
         for op in _readers_of_copies(graph, timeline)
     }
 
@@ -73,8 +73,8 @@ def _readers_of_copies(graph: Graph, timeline: Timeline) -> List[Op]:
                     lambda: [op for op in graph.walk() if op.facts.relaid])
 
 
-def relaid(graph: Graph, op: Op) -> Size:
-    """Bytes of the copies that `op` reads in place of what oneDNN's kernels made."""
+def relaid_size(graph: Graph, op: Op) -> Size:
+    """Bytes of the copies that `op` reads in place of what kernels with a layout of their own made."""
     bounds = (graph.values[op.operands[at]].bound for at in sorted(op.facts.relaid))
     return Size.total(bound for bound in bounds if bound is not None)
 

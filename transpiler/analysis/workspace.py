@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from transpiler.analysis.layouts import given_up, held_in_layouts, left_of_copies, relaid
+from transpiler.analysis.layouts import given_up, held_in_layouts, left_of_copies, relaid_size
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline, once_for
 from transpiler.ir import MEMORY_KINDS, NOTHING, RELEASE, Graph, Op, Region, RegionKind, Size, Value
@@ -75,9 +75,8 @@ def _workspaces(graph: Graph, timeline: Timeline) -> List[Tuple[int, Size]]:
 
     def find() -> List[Tuple[int, Size]]:
         ops = enumerate(map(graph.ops.__getitem__, timeline.order))
-        own = ((at,
-                (op.workspace or NOTHING) + relaid(graph, op) if op.facts.relaid else op.workspace)
-               for at, op in ops)
+        own = ((at, (op.workspace or NOTHING) +
+                relaid_size(graph, op) if op.facts.relaid else op.workspace) for at, op in ops)
         return [(at, size) for at, size in own if size]
 
     return once_for(graph, timeline, 'workspaces', find)

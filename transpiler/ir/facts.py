@@ -97,8 +97,8 @@ class OpFacts:
     onto: Tuple[Tuple[int, int], ...] = ()
     one_memory: Tuple[Tuple[int, int], ...] = ()
     converts: bool = False  # its kernel wants another layout or type: the runtime converts what it reads, and its results
-    relaid: FrozenSet[int] = frozenset(
-    )  # operands that the runtime copies for it into another layout, which dies behind it
+    # Operands that the runtime copies for it into another layout; the copies die behind it.
+    relaid: FrozenSet[int] = frozenset()
     aliases: bool = False  # its results share the buffers of its operands, position by position
     shape_only: FrozenSet[int] = frozenset()
     apart: bool = False  # a value of which it reads the shape alone may not be one of which it reads the data, too

@@ -1,6 +1,6 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where kernels allocate less
-for themselves than they may, where what the data decides is less than it can be, where nothing is held in other layouts, where branches are not taken (at some other sizes, too), and in the first run of a runtime that
-retains."""
+for themselves than they may, where what the data decides is less than it can be, where nothing is held in other layouts, where
+branches are not taken (at some other sizes, too), and in the first run of a runtime that retains."""
 
 from __future__ import annotations
 

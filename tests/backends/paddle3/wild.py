@@ -60,11 +60,11 @@ _BLOCKS = (branches, branches_with_weights, loop)
 # Some of Paddle 3's functions are called `_tanh` and the like.
 _INNER = {name.lstrip('_'): layer for name, layer in CATALOGUE.items()}
 _SECONDS = 120.0
-# A failure or unequal bytes: so often is it run again.
+# A late collector makes a peak higher and never lower: so often is it read again.
 _AGAIN = 8
-# A late collector makes a peak higher and never lower: so often, at most, is it read again. On a machine that is busy 6 in 10 later
-# runs of one program read the same, the others up to twice that.
-_PEAKS_AGAIN = 40
+# So often that of the untouched program, whose highest is what ours may need: on a machine that is busy 6 in 10 later runs of one
+# program read the same, the others up to twice that.
+_UNTOUCHED_AGAIN = 40
 _FEW_BYTES = 16
 _TOO_LITTLE = 1
 # The note says so of a program that is not modelled, as it has what is not known.
@@ -272,11 +272,12 @@ def _wrong(drawn: Recipe, name: str, budget: Optional[int], plain: Dict[str, Any
         return found
 
     found = above()
-    for _ in range(_PEAKS_AGAIN if found else 0):
-        more = in_child(partial(_optimized, drawn, flags, budget), _SECONDS)
+    for time in range(_UNTOUCHED_AGAIN if found else 0):
         before = in_child(partial(_untouched, drawn, flags), _SECONDS)
-        runs += [] if more.failure else [more.value]
         untouched += [] if before.failure else [before.value]
+        if time < _AGAIN:
+            more = in_child(partial(_optimized, drawn, flags, budget), _SECONDS)
+            runs += [] if more.failure else [more.value]
         found = above()
         if not found:
             break

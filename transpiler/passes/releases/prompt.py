@@ -83,13 +83,13 @@ def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List
 
     There are no guards: they would look like values that the region writes, and the order is held without them.
     """
-    least = timeline.peak_bytes * SMALL_SHARE
+    least, last = timeline.peak_bytes * SMALL_SHARE, max(dying, default=0)
     dead: List[int] = []
     released: Dict[int, List[List[int]]] = {}
     for at in sorted(dying):
         dead += dying[at]
         waiting = sum(_bytes(graph, v, timeline) for v in dead)
-        if at == max(dying):
+        if at == last:
             waiting *= 1 + timeline.trips_late(region)
         if waiting >= least:
             released[at], dead = [dead], []
