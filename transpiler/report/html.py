@@ -76,7 +76,7 @@ def _row(bar: Bar) -> str:
 
 def _breakable(text: str) -> str:
     """`text` as HTML, which a narrow window breaks between the parts of names rather than within them."""
-    return re.sub(r'([._@/])(?=\w)', r'\1<wbr>', html.escape(printable(text)))
+    return re.sub(r'(?<=\w)([._@/])(?=\w)', r'\1<wbr>', html.escape(printable(text)))
 
 
 def _embedded(data: Dict[str, Any]) -> str:
