@@ -24,7 +24,7 @@ OLDER =
 # Tests of what needs no Paddle.
 CORE := tests/ir tests/analysis tests/passes tests/planning tests/verify tests/assignment tests/test_without_paddle.py tests/test_row_hints.py tests/backends/text tests/backends/test_base.py tests/test_worked_examples.py
 
-.PHONY: install lock lock-python release docs demo newcomer test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build format clean
+.PHONY: install lock lock-python release docs demo newcomer test test-paddle2 test-all test-more test-core test-paddle3 test-paddle3-older test-gpu-build paddlenlp format clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 12))' || \
@@ -129,8 +129,13 @@ lock-python:
 	$(MAKE) lock VENV=$(LOCKING) VENV3=$(LOCKING)3
 	rm -rf $(LOCKING) $(LOCKING)3
 
+# PaddleNLP's BERT, ERNIE and GPT, untouched and optimized, in an environment of their own: PaddleNLP wants old versions of much.
+paddlenlp:
+	$(MAKE) install VENV=.venv-paddlenlp EXTRAS=cpu,paddlenlp LOCK=
+	.venv-paddlenlp/bin/python -m benchmarks.wild 'paddlenlp bert' 'paddlenlp ernie' 'paddlenlp gpt'
+
 format: $(VENV)/.installed
 	$(BIN)/yapf -ir transpiler tests demos benchmarks
 
 clean:
-	rm -rf dist site .venv-release .venv .venv3 $(LOCKING) $(LOCKING)3 $(OUTPUT3) $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu build *.egg-info
+	rm -rf dist site .venv-release .venv .venv3 $(LOCKING) $(LOCKING)3 $(OUTPUT3) $(OLDER_PADDLE3:%=.venv%) .venv-core .venv-gpu .venv-paddlenlp build *.egg-info
