@@ -13,6 +13,7 @@ from tests import settled
 from tests.backends.paddle3.running import MIB, in_order, optimized, run
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.scopes import fresh_scope
+from transpiler.ir import Size
 from transpiler.ir.symbols import is_trip
 
 WIDTH = 64
@@ -81,9 +82,28 @@ def twice_as_long(x: Any, trips: int) -> List[Any]:
     return loop(trips, lambda c: [paddle.concat([c, c], axis=1)], [x * 1.0])
 
 
+def added_in_a_branch(x: Any, trips: int) -> List[Any]:
+    """Paddle says of a sum that it is as long as the longer of both, of a branch's that it is one of two."""
+    either = lambda c: static.nn.cond(
+        paddle.mean(c) > 0, lambda: paddle.tanh(c + x), lambda: c * x)
+    return loop(trips, lambda state: [either(state)], [x * 1.0])
+
+
+def added_in_both_loops(x: Any, trips: int) -> List[Any]:
+    inner = lambda c: loop(2, lambda v: added_in_a_branch(v + x, 1), [c * 2.0])
+    return loop(trips, lambda c: [inner(c)[0] + c], [x * 1.0])
+
+
+def added_to_one(x: Any, trips: int) -> List[Any]:
+    """One row first, then as many as it is added to."""
+    either = lambda c: static.nn.cond(paddle.mean(c) > 0, lambda: c + x, lambda: x - c)
+    return loop(trips, lambda state: [either(state)], [paddle.ones([1, 1, WIDTH])])
+
+
+ALIKE = (added_in_a_branch, added_in_both_loops)
 KNOWN: Dict[str, Made] = {
     each.__name__: each for each in (longer, scores_carried, in_a_branch, in_both_loops,
-                                     around_a_loop, longer_and_longer, shorter)
+                                     around_a_loop, longer_and_longer, shorter, added_to_one, *ALIKE)
 }
 
 
@@ -125,6 +145,16 @@ def test_of_what_each_trip_makes_as_much_longer_the_last_is_known(open_batch: bo
         'T1': 5
     }), each.nbytes) for v, each in zip(case.fetch, shown(case))]
     assert seen and all(said == made for said, made in seen)
+
+
+@pytest.mark.parametrize('make', ALIKE)
+def test_what_is_added_to_what_is_as_long_stays_so_long(make: Made) -> None:
+    case = built(make, 5, open_batch=True)
+    read = import_program(case.main)
+    values = read.graph.values
+    sizes = {v.size for v in values if v.size is not None and 'N' in v.size.dims}
+    assert sizes == {Size.of(4 * WIDTH) * Size.dim('N')}
+    assert not optimized(built(make, 5, open_batch=True)).bounded_sizes
 
 
 def test_where_nobody_can_say_how_long_it_becomes_the_report_says_so() -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from transpiler.backends.paddle3.blocks import IF, POP, WHILE, blocks_of, has, kept_for
-from transpiler.backends.paddle3.dim_expressions import Bound, greatest, most, not_rounded, same, substituted, symbols_of, value_of
+from transpiler.backends.paddle3.dim_expressions import Bound, covers, greatest, most, not_rounded, same, substituted, symbols_of, value_of
 from transpiler.backends.paddle3.naming import COMBINE, SPLIT
 from transpiler.backends.paddle3.shapes import gradients_of
 from transpiler.ir import Size
@@ -22,6 +22,9 @@ DimsOf = Callable[[Any], Optional[Sequence[ast.expr]]]
 Dims = Tuple[Bound, ...]
 # By symbol of what a loop carries: what it is in the first trip, and in the next, each time that it occurs.
 _Steps = Mapping[str, Sequence[Tuple[ast.expr, ast.expr]]]
+
+# So many trips may make it longer before it is said to grow: in the second it is as long as what it is added to.
+_WIDENED = 2
 
 
 class Carried(NamedTuple):
@@ -98,6 +101,8 @@ class _Blocks:
         self.made: Dict[str, Dims] = {}
         # Symbols that stand for one thing in one trip, or branch, and another in another.
         self.moving: Set[str] = set()
+        # What branches of the loop at hand, and those in them, hand on: symbols, each with what it is one of.
+        self._named: List[Tuple[str, Sequence[ast.expr]]] = []
         self._regions = 0  # numbered as those of the graph are
 
     def follow(self, block: Any) -> Set[str]:
@@ -117,12 +122,18 @@ class _Blocks:
         self._regions += 1
         trips, (body,) = Size.dim(trip(self._regions)), blocks_of(op)
         steps = self._steps(op)
-        # What is an input's, too, stays that.
-        before = {s: self.values[s] for s in steps if s in self.values}
-        start = {s: before.get(s) or self._most(pairs, 0) for s, pairs in steps.items()}
+        start = {s: self._most(pairs, 0) for s, pairs in steps.items()}
+        # What is an input's, too, stays that, unless it is something else in the first trip: what it is added to may be longer.
+        before = {
+            s: self.values[s] for s, first in start.items()
+            if s in self.values and (first is None or same(first, self.values[s]))
+        }
+        start.update(before)
+        around, self._named = self._named, []
         self._steady(steps, start)  # as far as inner loops do not matter
         inner = self.follow(body)
         known = self._steady(steps, start)
+        self._named = around
         self.moving.update(s for s in steps if s not in known)
         # A gradient's trips are those of another loop.
         known.update(self._growing(steps, known, None if has(body, POP) else trips))
@@ -153,11 +164,9 @@ class _Blocks:
 
     def _steady(self, steps: _Steps, start: Mapping[str, Optional[Bound]]) -> Dict[str, Bound]:
         """Symbols that stand for what they do in the first trip: if all of them do in one trip, they do in the next."""
-        free = {symbol: Bound(Size.dim(symbol)) for symbol in steps}
         known = {symbol: first for symbol, first in start.items() if first is not None}
         while True:
-            self.values.update({**free, **known})
-            nexts = {symbol: self._most(steps[symbol], 1) for symbol in known}
+            nexts = self._nexts(steps, known)
             kept = {
                 symbol: first
                 for symbol, first in known.items()
@@ -167,11 +176,39 @@ class _Blocks:
                 return kept
             known = kept
 
+    def _nexts(self, steps: _Steps, known: Mapping[str, Bound]) -> Dict[str, Optional[Bound]]:
+        """What these are in the next trip, if they and no others are so much in this one."""
+        self.values.update({**{s: Bound(Size.dim(s)) for s in steps}, **known})
+        for symbol, others in self._named:  # the larger of two is one of them where they are known to be the same
+            self._note(symbol, others)
+        return {symbol: self._most(steps[symbol], 1) for symbol in known}
+
+    def _bounded(self, steps: _Steps, steady: Mapping[str, Bound]) -> Dict[str, Bound]:
+        """What others never go beyond: if none of them does in one trip, none does in the next, as nothing is taken off."""
+        known: Dict[str, Bound] = {}
+        for symbol, pairs in steps.items():
+            first = None if symbol in steady else self._most(pairs, 0)
+            if first is not None:
+                known[symbol] = greatest([first], at_most=True)
+        for widened in range(len(steps) + _WIDENED):
+            said = self._nexts(steps, {**steady, **known})
+            nexts = {s: b and substituted(b, {**steady, **known}) for s, b in said.items()}
+            beyond = [s for s, bound in known.items() if not (nexts[s] and covers(bound, nexts[s]))]
+            if not beyond:
+                break
+            free = steps.keys() - steady.keys() - known.keys()
+            for symbol in beyond:
+                following, bound = nexts[symbol], known.pop(symbol)
+                if widened < _WIDENED and following is not None and free.isdisjoint(following.dims):
+                    known[symbol] = greatest([bound, following], at_most=True)
+        self._nexts(steps, steady)
+        return known
+
     def _growing(self, steps: _Steps, steady: Mapping[str, Bound],
                  trips: Optional[Size]) -> Dict[str, Bound]:
         """What is at the most in the last trip of what changes: one by one, each in terms of those before."""
-        found: Dict[str, Bound] = {}
-        pending = set(steps) - steady.keys()
+        found = self._bounded(steps, steady)
+        pending = set(steps) - steady.keys() - found.keys()
         while True:
             more = {}
             for symbol in pending:
@@ -228,13 +265,17 @@ class _Blocks:
         for dim, *each in zip(*(self._dims(v) or () for v in (value, *others))):
             if isinstance(dim, ast.Name) and dim.id not in self.values:
                 found.add(dim.id)
-                seen = [self._value(other) for other in each]
-                if None not in seen:
-                    self.values[dim.id] = greatest(seen)
-                if None in seen or not self.values[dim.id].exact or any(
-                        self.moving & symbols_of(other) for other in each):
-                    self.moving.add(dim.id)
+                self._named.append((dim.id, each))
+                self._note(dim.id, each)
         return found
+
+    def _note(self, symbol: str, others: Sequence[ast.expr]) -> None:
+        seen = [self._value(other) for other in others]
+        if None not in seen:
+            self.values[symbol] = greatest(seen)
+        moves = None in seen or not self.values[symbol].exact or any(
+            self.moving & symbols_of(other) for other in others)
+        (self.moving.add if moves else self.moving.discard)(symbol)
 
 
 def _last(symbol: str, first: Bound, following: Bound, trips: Optional[Size]) -> Optional[Bound]:
@@ -257,14 +298,14 @@ def _loose(program: Any, dims_of: DimsOf, known: AbstractSet[str],
     loose: Set[str] = set()
     untold: Set[str] = set()
 
-    def note(value: Any, sources: Sequence[Any]) -> None:
+    def note(value: Any, sources: Sequence[Any], of_loop: bool) -> None:
         if not value.initialized():
             return
         dims, ids = dims_of(value), {source.id for source in sources}
         told = dims is not None and all(symbols_of(d) <= known for d in dims)
         if ids & untold or ids & loose and not told:
             untold.add(value.id)
-        elif value.is_combine() and ids & loose or any(moving & symbols_of(d) for d in dims or ()):
+        elif (of_loop or value.is_combine()) and ids & loose or any(moving & symbols_of(d) for d in dims or ()):
             loose.add(value.id)
 
     untold.update(_of_unknown_trips(program, dims_of))
@@ -274,7 +315,7 @@ def _loose(program: Any, dims_of: DimsOf, known: AbstractSet[str],
         loose |= untold
         for op in walk(program.global_block()):
             for value, sources in _sources(op):
-                note(value, sources)
+                note(value, sources, op.name() == WHILE)  # it may make no trip
     return frozenset(loose), frozenset(untold)
 
 

@@ -149,12 +149,18 @@ def _inverse(value: Any) -> Fraction:
     return 1 / value
 
 
-def greatest(given: Sequence[Any], _: Any = None) -> Any:
-    """Of Bounds one that none of them is more than."""
+def covers(bound: Bound, other: Bound) -> bool:
+    """Whether no term of `other` is more than that of `bound`."""
+    terms = most(bound).terms
+    return all(c <= terms.get(m, 0) for m, c in most(other).terms.items())
+
+
+def greatest(given: Sequence[Any], _: Any = None, at_most: bool = False) -> Any:
+    """Of Bounds one that none of them is more than; if `at_most`, it may be less than that."""
     if not any(isinstance(each, Bound) for each in given):
         return max(given)
     bounds = [_bound(each) for each in given]
-    if all(same(each, bounds[0]) for each in bounds):
+    if not at_most and all(same(each, bounds[0]) for each in bounds):
         return bounds[0]
     terms: Dict[Any, Any] = {}
     for each in map(most, bounds):
