@@ -7,7 +7,7 @@ from typing import List, Tuple
 import pytest
 
 from tests.graphs import Draft, dims_of, generated
-from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
+from transpiler.analysis.elsewhere import alike_at_one, other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
@@ -136,3 +136,31 @@ def test_what_needs_more_where_a_kernel_takes_less_than_it_may_grows() -> None:
     assert peak_with_workspaces(larger, Timeline(larger, COLLECTING, {})) == peak_with_workspaces(
         original, Timeline(original, COLLECTING, {}))
     assert elsewhere.grows(larger)
+
+
+def test_what_works_in_place_only_in_a_batch_of_one_needs_less_there() -> None:
+    """Constant rows are added to one row, in place; a plan whose release reads them later does not let it."""
+    n = Size.dim('N')
+
+    def program(later: bool) -> Graph:
+        draft = Draft()
+        draft.value('x', n, fed=True)
+        draft.value('constant', 1)
+        draft.value('hidden', n)
+        draft.value('sum', n)
+        draft.op('make', '', 'constant')
+        draft.op('make', 'x', 'hidden')
+        draft.op('add', 'constant hidden', 'sum', in_place=((0, 0),))
+        draft.op('read', 'sum constant' if later else 'sum', '')
+        return draft.graph
+
+    original, kept = program(False), program(True)
+    assert alike_at_one(original, [{'N': 3}, {'N': 1}]) == [frozenset('N')]
+    assert not alike_at_one(original, [{'N': 3}]) and not alike_at_one(kept, [])
+    at_one = original.with_ones(frozenset('N'))
+    least = Timeline(at_one, COLLECTING, {'N': 1}).peak_bytes
+    assert 0 < least < Timeline(original, COLLECTING, {'N': 1}).peak_bytes
+    assert Timeline(kept.with_ones(frozenset('N')), COLLECTING, {'N': 1}).peak_bytes > least
+    for rows in (1, 3):  # at the batch that the plan is for, or elsewhere
+        elsewhere = Elsewhere(original, COLLECTING, {'N': rows})
+        assert elsewhere.grows(kept) and not elsewhere.grows(program(False))

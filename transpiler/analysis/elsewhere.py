@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
 
 from transpiler.ir import RELEASE, Graph, Op, RegionKind
 from transpiler.ir.symbols import is_trip
@@ -36,6 +36,21 @@ def some_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
                 ...] = (lambda d: d // 2, math.isqrt, lambda d: 1, lambda d: d * _MORE)
     found = [{s: d if is_trip(s) else max(1, way(d)) for s, d in dims.items()} for way in ways]
     return [each for i, each in enumerate(found) if each != dims and each not in found[:i]]
+
+
+def alike_at_one(graph: Graph, sizes: Iterable[Mapping[str, int]]) -> List[FrozenSet[str]]:
+    """Which open dims are 1 at some of `sizes`, if an op may work in place there on what is as large as its result only then."""
+    pairs = {(op.operands[i], op.results[j])
+             for op in graph.walk()
+             for i, j in op.facts.in_place
+             if op.operands[i] >= 0 <= op.results[j]}
+    both = [(graph.values[a].size, graph.values[b].size) for a, b in pairs]
+    differ = [(a, b) for a, b in both if a is not None and b is not None and a != b]
+    ones = dict.fromkeys(
+        frozenset(s for s, n in each.items() if n == 1 and not is_trip(s)) for each in sizes)
+    return [
+        names for names in ones if any(a.with_ones(names) == b.with_ones(names) for a, b in differ)
+    ]
 
 
 def other_ways(graph: Graph) -> List[FrozenSet[int]]:

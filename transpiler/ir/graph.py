@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import operator
 from dataclasses import dataclass, field, fields, replace
-from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from transpiler.ir.facts import OpFacts
 from transpiler.ir.intrinsics import UNCOPIED
@@ -391,6 +391,14 @@ class Graph:
             for op in self.ops
         ]
         return Graph(list(self.values), ops, list(self.regions))
+
+    def with_ones(self, names: AbstractSet[str]) -> Graph:
+        """The same where the dims of these names are 1: what is as large as something else then, a runtime may take for it."""
+        values = [
+            replace(v, size=v.size.with_ones(names))
+            if v.size is not None and not names.isdisjoint(v.size.dims) else v for v in self.values
+        ]
+        return Graph(values, list(self.ops), list(self.regions))
 
     @property
     def has_bounds(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import AbstractSet, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 Number = Union[int, Fraction]
 # A monomial is a sorted tuple of (dim, power); the empty tuple is the constant term.
@@ -77,6 +77,14 @@ class Size:
             return self
         exact = self._exactly(dims)
         return self + (math.ceil(exact) - exact)
+
+    def with_ones(self, names: AbstractSet[str]) -> Size:
+        """The same where the dims of these names are 1."""
+        if names.isdisjoint(self.dims):
+            return self
+        return Size.total(
+            Size({tuple(each for each in monomial if each[0] not in names): coefficient}) for
+            monomial, coefficient in self._terms.items())
 
     def _exactly(self, dims: Mapping[str, int]) -> Number:
         total: Number = 0

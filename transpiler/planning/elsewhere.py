@@ -1,13 +1,14 @@
-"""Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where kernels allocate less
-for themselves than they may, where what the data decides is less than it can be, where nothing is held in other layouts, where
-branches are not taken (at some other sizes, too), and in the first run of a runtime that retains."""
+"""Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what an op reads is as
+large as what it makes, where kernels allocate less for themselves than they may, where what the data decides is less than it can
+be, where nothing is held in other layouts, where branches are not taken (at some other sizes, too), and in the first run of a
+runtime that retains."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from transpiler.analysis.elsewhere import other_sizes, other_ways, some_sizes, without
+from transpiler.analysis.elsewhere import alike_at_one, other_sizes, other_ways, some_sizes, without
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
@@ -109,7 +110,21 @@ def _changes(original: Graph, dims: Mapping[str, int],
     if any(op.facts.converts for op in original.region_ops(0)):
         found.append(_Change(Graph.without_conversions, sizes))
     ways = other_ways(original)
-    return found + [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
+    found += [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
+    for names in alike_at_one(original, sizes):
+        at_one = partial(Graph.with_ones, names=names)
+        here = [each for each in sizes if all(each[name] == 1 for name in names)]
+        found.append(_Change(at_one, here))
+        found += [
+            _Change(_then(at_one, partial(without, branches=way)), here, runs_less=True)
+            for way in ways
+        ]
+    return found
+
+
+def _then(first: Callable[[Graph], Graph], second: Callable[[Graph],
+                                                            Graph]) -> Callable[[Graph], Graph]:
+    return lambda graph: second(first(graph))
 
 
 def _key(dims: Mapping[str, int]) -> _Sizes:

@@ -84,8 +84,7 @@ def twice_as_long(x: Any, trips: int) -> List[Any]:
 
 def added_in_a_branch(x: Any, trips: int) -> List[Any]:
     """Paddle says of a sum that it is as long as the longer of both, of a branch's that it is one of two."""
-    either = lambda c: static.nn.cond(
-        paddle.mean(c) > 0, lambda: paddle.tanh(c + x), lambda: c * x)
+    either = lambda c: static.nn.cond(paddle.mean(c) > 0, lambda: paddle.tanh(c + x), lambda: c * x)
     return loop(trips, lambda state: [either(state)], [x * 1.0])
 
 
@@ -102,8 +101,9 @@ def added_to_one(x: Any, trips: int) -> List[Any]:
 
 ALIKE = (added_in_a_branch, added_in_both_loops)
 KNOWN: Dict[str, Made] = {
-    each.__name__: each for each in (longer, scores_carried, in_a_branch, in_both_loops,
-                                     around_a_loop, longer_and_longer, shorter, added_to_one, *ALIKE)
+    each.__name__: each
+    for each in (longer, scores_carried, in_a_branch, in_both_loops, around_a_loop,
+                 longer_and_longer, shorter, added_to_one, *ALIKE)
 }
 
 

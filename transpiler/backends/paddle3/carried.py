@@ -125,7 +125,8 @@ class _Blocks:
         start = {s: self._most(pairs, 0) for s, pairs in steps.items()}
         # What is an input's, too, stays that, unless it is something else in the first trip: what it is added to may be longer.
         before = {
-            s: self.values[s] for s, first in start.items()
+            s: self.values[s]
+            for s, first in start.items()
             if s in self.values and (first is None or same(first, self.values[s]))
         }
         start.update(before)
@@ -305,7 +306,8 @@ def _loose(program: Any, dims_of: DimsOf, known: AbstractSet[str],
         told = dims is not None and all(symbols_of(d) <= known for d in dims)
         if ids & untold or ids & loose and not told:
             untold.add(value.id)
-        elif (of_loop or value.is_combine()) and ids & loose or any(moving & symbols_of(d) for d in dims or ()):
+        elif (of_loop or value.is_combine()) and ids & loose or any(
+                moving & symbols_of(d) for d in dims or ()):
             loose.add(value.id)
 
     untold.update(_of_unknown_trips(program, dims_of))
