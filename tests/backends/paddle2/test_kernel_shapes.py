@@ -56,6 +56,11 @@ def _batch_norm(x: Any) -> Any:
                         training=True)
 
 
+def _cropped(x: Any) -> Any:
+    x.stop_gradient = False
+    return paddle.static.gradients([paddle.crop(x * 2.0, [1, 4], [0, 1])], [x])
+
+
 _KNOWN: Dict[str, Callable[[Any], Any]] = {
     'arange': lambda x: x + paddle.arange(0, _WIDTH, dtype='float32'),
     'arange of fractions': lambda x: paddle.arange(0.1, 1.0, 0.1),
@@ -66,6 +71,7 @@ _KNOWN: Dict[str, Callable[[Any], Any]] = {
     'expand_as': lambda x: paddle.tanh(paddle.expand_as(x[:1], x)),
     'affine_grid': lambda x: F.affine_grid(paddle.ones([2, 2, 3]), [2, 3, 4, 5]),
     'batch_norm': _batch_norm,
+    'gradient of crop': _cropped,
     'nanmedian': lambda x: paddle.nanmedian(x, axis=1),
 }  # yapf: disable
 # All that the kernel picks from is different, and chosen: so the most is what it takes.

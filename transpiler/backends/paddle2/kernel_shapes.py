@@ -30,6 +30,8 @@ _DIMS: Mapping[str, Mapping[str, Tuple[str, ...]]] = MappingProxyType({
 })  # yapf: disable
 # Results that are like an operand.
 _LIKE: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    'crop_grad': {'X@GRAD': 'X'},  # inferred like the gradient that it is given
+    'crop_tensor_grad': {'X@GRAD': 'X'},
     'expand_as_v2': {'Out': 'Y'},
     # A gradient, like what it is the gradient of; the array is linked in, its shape is not known yet.
     'read_from_array': {'Out': 'X_W'},
