@@ -212,3 +212,10 @@ def test_each_refusal_to_work_in_place_has_its_reason(change: Callable[[Draft], 
 def test_a_shape_that_is_read_stays_until_then(read_until: int, shape: Tuple[int, int],
                                                forbidden: bool) -> None:
     assert shape_forbids((2, 3), read_until, shape, 5) is forbidden
+
+
+def test_what_is_sent_to_servers_is_known_by_its_name() -> None:
+    draft = plain(skipped=True)
+    draft.op('send', 'x a', '', by_names=True, side_effect=True)
+    assert reasons(draft)['x'] == 'fed from outside'
+    assert reasons(draft)['a'] == 'known by its name to servers'

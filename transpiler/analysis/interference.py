@@ -102,9 +102,13 @@ def shape_forbids(shape: Hashable, read_until: int, other: Hashable, first: int)
 
 
 def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
-    reasons: Dict[int, str] = {}
+    reasons = {
+        value.id: 'known by its name to servers'
+        for value in graph.known_by_name()
+        if not value.known_outside
+    }
     for value in graph.values:
-        reason = _own_reason(value)
+        reason = reasons.get(value.id) or _own_reason(value)
         if reason:
             reasons[value.id] = reason
     for reason, values in (

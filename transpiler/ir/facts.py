@@ -91,6 +91,7 @@ class OpFacts:
     random: bool = False
     side_effect: bool = False
     collective: bool = False
+    by_names: bool = False  # what it names others know by these names: servers, or who talks to them later
     asynchronous: bool = False  # it may still be at work when the next op starts
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False

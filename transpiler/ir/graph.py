@@ -413,6 +413,12 @@ class Graph:
                 members.setdefault(value.buffer, [value.buffer]).append(value.id)
         return {whole: _each_once(each) for whole, each in members.items()}
 
+    def known_by_name(self) -> List[Value]:
+        """Those that ops name which have others look them up by these names."""
+        named = _each_once(v for op in self.walk() if op.facts.by_names
+                           for v in (*op.reads(), *op.writes()))
+        return [self.values[v] for v in named]
+
     def shapes_read(self) -> FrozenSet[int]:
         """Storages of which some op reads the shape alone, and may ask for the type."""
         return frozenset(self.values[v].storage for op in self.walk() for v in op.shape_reads())

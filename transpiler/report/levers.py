@@ -89,11 +89,12 @@ def _choices(graph: Graph, options: PlanOptions) -> Iterator[Tuple[str, Graph, P
     if options.skip_grads:
         yield 'skip_grads=False: the memory of gradients may be taken over', graph, replace(
             options, skip_grads=False)
-    skipped = [value.name for value in graph.values if value.skipped]
+    by_name = {value.id for value in graph.known_by_name()}
+    skipped = [v.name for v in graph.values if v.skipped and v.id not in by_name]
     if skipped:
         free = graph.copy()
         for value in free.values:
-            value.skipped = False
+            value.skipped = value.id in by_name
         yield f'nothing in skip_opt_set ({_some(skipped)})', free, options
 
 

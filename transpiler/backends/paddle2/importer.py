@@ -209,6 +209,8 @@ class _Importer:
         link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)
+        for value in self._graph.known_by_name():
+            value.skipped = True
         return ImportedProgram(self._graph,
                                self._message,
                                self._descs,

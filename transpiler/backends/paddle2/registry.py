@@ -44,10 +44,17 @@ _UNSEEDED_RANDOM = frozenset({
 # Act on something that is no variable of the program.
 _SIDE_EFFECTS = frozenset({
     'feed', 'fetch', 'fetch_v2', 'print', 'assert', 'py_func', 'py_layer', 'save', 'load',
-    'save_combine', 'load_combine', 'read', 'create_py_reader', 'enqueue', 'dequeue', 'send',
-    'recv', 'listen_and_serv', 'delete_var', 'share_buffer', 'share_data', 'barrier', 'nop',
-    'depend'
+    'save_combine', 'load_combine', 'read', 'read_file', 'create_py_reader', 'enqueue', 'dequeue',
+    'delete_var', 'share_buffer', 'share_data', 'barrier', 'nop', 'depend'
 })
+# Talk to servers of parameters: what they give may be something else each time, and what they take they know by its name. By what
+# such operators are called, and by attributes that no others have.
+_OF_SERVERS = frozenset({
+    'send', 'recv', 'prefetch', 'fetch_barrier', 'pull_box_sparse', 'push_box_sparse',
+    'pull_box_extended_sparse', 'push_box_extended_sparse', 'pull_gpups_sparse', 'push_gpups_sparse'
+})
+_ASKS_SERVERS = frozenset(
+    {'table_id', 'TableId', 'send_varnames', 'next_endpoints', 'pserver_id', 'half_async'})
 _SCRATCH_SIZE = 2
 # How Paddle describes a kernel of oneDNN's, and what it calls types there.
 _ONEDNN_KERNEL = re.compile(r'\{data_type\[(?:.*::)?(\w+)\]; data_layout\[ONEDNN\]')
@@ -145,11 +152,13 @@ class OpRegistry:
         proto = self._protos.get(desc.type)
         if proto is not None:
             attributes |= {a.name for a in proto.attrs}
+        of_servers = desc.type in _OF_SERVERS or not _ASKS_SERVERS.isdisjoint(attributes)
         return replace(
             by_name(desc.type),
+            by_names=of_servers,
             random=_draws_random_numbers(desc.type, attributes),
             aliases=desc.type == 'share_data',
-            side_effect=desc.type in _SIDE_EFFECTS or not desc.outputs,
+            side_effect=of_servers or desc.type in _SIDE_EFFECTS or not desc.outputs,
             collective='ring_id' in attributes,
             # Devices communicate on streams of their own.
             asynchronous='ring_id' in attributes and not has_cpu_kernels_alone(),

@@ -34,7 +34,10 @@ UNSEEDED_RANDOM: FrozenSet[str] = frozenset({
 SIDE_EFFECTS: FrozenSet[str] = frozenset({
     'assert', 'barrier', 'depend', 'dequeue', 'enqueue', 'feed', 'fetch', 'load_combine', 'memcpy_d2h_multi_io', 'nop',
     'print', 'py_func', 'py_layer', 'read_file', 'save_combine', 'seed', 'set_parameter', 'shadow_feed', 'shadow_output',
-    'share_data', 'share_var', 'sync_calc_stream', 'sync_comm_stream'
+    'share_data', 'share_var', 'sync_calc_stream', 'sync_comm_stream',
+    # Talk to servers of parameters.
+    'distributed_lookup_table', 'distributed_push_sparse', 'pull_box_sparse', 'pull_gpups_sparse', 'pull_sparse_v2',
+    'push_box_sparse', 'push_dense', 'push_gpups_sparse', 'push_sparse_v2', 'send', 'send_and_recv'
 })  # yapf: disable
 # Have a variant in place, which the executor does not take: for kernels that cannot, or which do so in dygraph mode alone.
 NOT_IN_PLACE: FrozenSet[str] = frozenset({'add_grad', 'subtract_grad', 'transpose'})
