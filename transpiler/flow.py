@@ -7,13 +7,14 @@ import gc
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
 
 from transpiler import arguments
+from transpiler.analysis.kept import kept_bytes
 from transpiler.analysis.leftovers import not_forgotten, piled_up
 from transpiler.analysis.segments import Segments
 from transpiler.backends.base import OPTIMIZED, RELEASED, Backend, Imported
-from transpiler.errors import MemoryBudgetError, VerificationError
+from transpiler.errors import InvalidArgumentError, MemoryBudgetError, VerificationError
 from transpiler.heap import Keeper, Kept, give_back, keeper_for
 from transpiler.ir import Graph
 from transpiler.ir.columns import Columns
@@ -21,7 +22,7 @@ from transpiler.ir.whole_rows import count_whole_rows
 from transpiler.plain import printable
 from transpiler.planning import (OPTIMIZE, RELEASE_ONLY, Plan, PlanOptions, Sequences, Sizes,
                                  in_segments_or_not, plan_for, simpler_and_simpler)
-from transpiler.report import HeapReport, MemoryReport
+from transpiler.report import HeapReport, MemoryReport, PipelineReport
 from transpiler.report.builder import build_report, resting_bytes
 from transpiler.request import Request, check_names
 from transpiler.runtime import Runtime
@@ -42,6 +43,9 @@ _PILES_UP = (
     'Paddle without a rewrite: no figure counts more than one run of it, and no budget can be kept. '
     'Run it with collection on.')
 _ALIKE = "All {} workers have planned with worker 0's hints, the speed of its machine, and the smallest budget."
+_NO_BUDGET = (
+    'budget: what a section of a pipeline needs also depends on how many small batches are under way, so that no budget can be '
+    'promised; leave it out')
 _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
@@ -140,11 +144,17 @@ def decide(backend: Backend,
         backend.run_kernels(imported)
     options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
     closed = _why_closed(imported, task)
+    if budget is not None and imported.under_way:
+        raise InvalidArgumentError(_NO_BUDGET)
     if closed:
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program
     with _holding(held):
         proved = _proved(backend, imported, runtime, Sizes(*sizes), options, task)
+        if imported.under_way and proved.plan.changed and not _lowers(proved.plan,
+                                                                      imported.under_way):
+            unchanged = replace(task, sequences=())
+            proved = _proved(backend, imported, runtime, Sizes(*sizes), options, unchanged)
     dims = dict(proved.plan.sizes[0]) if proved.plan.sizes else dims
     served = request.runtime == 'predictor'  # which runs another operator instead
     piles = '' if served else _piles_up(proved.plan, runtime)
@@ -155,7 +165,22 @@ def decide(backend: Backend,
     note = ' '.join(filter(None, (said, _stale(proved.plan, runtime), piles, alike)))
     seconds, asked = time.perf_counter() - started, None if closed else options
     report = build_report(proved.plan, runtime, dims, assumed, seconds, note, options=asked)
+    if imported.under_way:
+        report.pipeline = _pipeline(proved.plan, imported.under_way)
     return Decision(proved.plan, dims, report, proved.written, imported, held)
+
+
+def _pipeline(plan: Plan, under_way: int) -> PipelineReport:
+    before, after = (sum(kept_bytes(graph, timeline).values())
+                     for graph, timeline in ((plan.original, plan.before), (plan.graph,
+                                                                            plan.after)))
+    return PipelineReport(under_way, (before, after))
+
+
+def _lowers(plan: Plan, under_way: int) -> bool:
+    """Whether it needs less with what the other small batches keep meanwhile."""
+    before, after = _pipeline(plan, under_way).others_bytes()
+    return plan.after.peak_bytes + after < plan.before.peak_bytes + before
 
 
 def _why_closed(imported: Imported, task: Task) -> str:

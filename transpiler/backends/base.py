@@ -109,6 +109,12 @@ class Imported(Protocol):
         """Why nothing of it may be changed; '' if it may."""
         ...
 
+    @property
+    def under_way(self) -> int:
+        """0 for a program that is all of what runs. If it is what runs for one of several small batches: of how many there is
+        something at a time, at the most."""
+        ...
+
 
 class Backend(Protocol):
     """Programs of one kind. Every method but `apply` leaves the target as it is."""

@@ -16,6 +16,8 @@ _BACK_ENDS = {
     '2': 'transpiler.backends.paddle2.programs',
     '3': 'transpiler.backends.paddle3.programs'
 }
+# By the one for all programs: that for those of which fleet's pipeline has made sections.
+_OF_PIPELINES = {'transpiler.backends.paddle2.programs': 'transpiler.backends.paddle2.sections'}
 _LAYERS = {'2': 'transpiler.backends.paddle2.layers', '3': 'transpiler.backends.paddle3.layers'}
 _SAVED = {'2': 'transpiler.serving.programs', '3': 'transpiler.serving.pir.programs'}
 # By name of a parameter, the layers that it is in; and those that a whole function is in. Paths, the outermost first.
@@ -42,6 +44,9 @@ def live_programs(program: Any) -> LiveBackend:
     """
     name = _one_of(_BACK_ENDS, f'; its runtime is not modelled: {_INSTALL}')
     _check_kind(program, paddle_version())
+    if name in _OF_PIPELINES and getattr(program, '_pipeline_opt', None):
+        sections: LiveBackend = importlib.import_module(_OF_PIPELINES[name]).SectionPrograms()
+        return sections
     found: LiveBackend = importlib.import_module(name).LivePrograms()
     return found
 

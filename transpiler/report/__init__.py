@@ -1,10 +1,10 @@
 """What memory_optimize did and why, as text and as plain data."""
 
 from transpiler.report.data import (BlockReport, HeapReport, LoopReport, MeasuredReport,
-                                    PeakVariable, ReuseReport, RunsReport)
+                                    PeakVariable, PipelineReport, ReuseReport, RunsReport)
 from transpiler.report.memory_report import MemoryReport
 
 __all__ = [
     'BlockReport', 'HeapReport', 'LoopReport', 'MeasuredReport', 'MemoryReport', 'PeakVariable',
-    'ReuseReport', 'RunsReport'
+    'PipelineReport', 'ReuseReport', 'RunsReport'
 ]

@@ -134,6 +134,27 @@ class OrderReport:
 
 
 @dataclass(frozen=True)
+class PipelineReport:
+    """Of a section of a pipeline, of which all other figures are those of one small batch: of how many there is something at a time, and the
+    bytes that each of the others keeps for its backward part meanwhile, before and after."""
+
+    under_way: int
+    kept_bytes: Tuple[int, int]
+
+    def others_bytes(self) -> Tuple[int, int]:
+        """Of all others together."""
+        before, after = self.kept_bytes
+        return (self.under_way - 1) * before, (self.under_way - 1) * after
+
+    def __str__(self) -> str:
+        before, after = map(human, self.kept_bytes)
+        return (
+            f'What runs is a section of a pipeline; figures are of one small batch. Of up to {self.under_way} there is '
+            f'something at a time: each of the others keeps {before} for its backward part before, {after} after'
+        )
+
+
+@dataclass(frozen=True)
 class SizeReport:
     """One of the sizes that a plan was chosen for, as hints are missing. `dims` are those without a hint, peaks bytes above resting,
     `overhead` the extra time of a step as a share of that of the program as it was, all predicted."""
@@ -275,6 +296,7 @@ class ReportData:
     grows_elsewhere: bool = False
     planning_seconds: float = 0.0
     note: str = ''
+    pipeline: Optional[PipelineReport] = None  # where a section of one runs
     heap: Optional[HeapReport] = None  # None for programs in files: other processes run them
     measured: Optional[MeasuredReport] = None  # by verify_runs
     draw: Callable[[], Tuple[Picture, Picture]] = field(default=_empty, repr=False, compare=False)

@@ -275,6 +275,8 @@ def _footnotes(report: ReportData) -> List[str]:
             'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other '
             'plan keeps to the budget.')
     lines += measured_line(report.measured, 'results')
+    if report.pipeline is not None:
+        lines.append(str(report.pipeline))
     if report.heap is not None:
         lines.append(str(report.heap))
     if report.unsegmented:

@@ -29,6 +29,7 @@ _APART = (
 _SHORT_OF_VALUES = (
     'verify_runs: parameter or state {} has no value in the scope, and the default startup program does not make it: run the startup program of this '
     'program first, in the scope that is in force here')
+_NO_SECTION = 'verify_runs: the sections of a pipeline run together, one on each worker; leave verify_runs out'
 _NOT_ALONE = (
     'verify_runs: {} talks to the other workers of the job, which would not come: give shared=True on all of them, and they measure together; '
     'or leave verify_runs out, and compare on the workers (demos/workers.py does)')
@@ -94,6 +95,8 @@ def measure(backend: LiveBackend,
 def _collective(imported: Imported, together: Together) -> str:
     """An op that waits for other workers; '' if there is none. Raises InvalidArgumentError where nobody would come, or
     not to this processor."""
+    if imported.under_way:
+        raise InvalidArgumentError(_NO_SECTION)
     op = next((op for op in imported.graph.walk() if op.facts.collective), None)
     if op is None:
         return ''

@@ -72,6 +72,8 @@ class ImportedProgram:
     pinned_blocks: FrozenSet[int] = frozenset()  # blocks whose order an earlier call held
     gone: Mapping[str, str] = field(default_factory=dict)  # names that earlier calls took away
     closed: str = ''
+    under_way: int = 0  # of a section of a pipeline: so many small batches at a time
+    elsewhere: FrozenSet[str] = frozenset()  # names that the other sections may have
     registry: Optional[OpRegistry] = None  # whose answers its facts are
 
     def symbols(self) -> FrozenSet[str]:
@@ -85,7 +87,10 @@ class ImportedProgram:
 
     @property
     def declared(self) -> Declared:
-        return declared(self.message, self.gone)
+        here = declared(self.message, self.gone)
+        return replace(here,
+                       main=here.main | self.elsewhere,
+                       everywhere=here.everywhere | self.elsewhere)
 
     @property
     def inputs(self) -> FrozenSet[str]:

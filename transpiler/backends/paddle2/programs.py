@@ -29,13 +29,9 @@ from transpiler.ir import Graph
 from transpiler.ir.columns import Columns
 from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
 
-_PIPELINE = (
-    "it is not what runs: fleet's pipeline cut it into sections, of which each worker runs "
-    'one for several small batches at a time, which is not modelled')
-
 _SECTION = (
-    'it sends to one other worker, or receives from it, as a section of a pipeline does, whose parts '
-    'fleet runs for several small batches at a time, which is not modelled')
+    'it sends to one other worker, or receives from it, as a section of a pipeline does, whose parts fleet runs for several small '
+    'batches at a time; give the program that fleet has cut, whose section it is')
 _PEER = 'peer'  # an attribute: the other worker
 
 
@@ -94,6 +90,12 @@ class LivePrograms(Programs):
 
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
+        imported = self.imported(target, fetched, skipped)
+        return replace(imported, closed=_SECTION if _has_peer(imported) else '')
+
+    def imported(self, target: framework.Program, fetched: FrozenSet[str],
+                 skipped: FrozenSet[str]) -> ImportedProgram:
+        """What is in `target`, with the places where the user wrote its ops, whatever runs it."""
         stacks: Stacks = {}
         imported = import_message(message_of(target, stacks),
                                   fetched,
@@ -102,8 +104,7 @@ class LivePrograms(Programs):
         for op, place in imported.places().items():
             site = imported.graph.ops[op].site
             imported.graph.ops[op].site = site._replace(frames=stacks.get(place, ()))
-        closed = _PIPELINE if target._pipeline_opt else _SECTION if _has_peer(imported) else ''
-        return replace(imported, gone=merged_variables(target), closed=closed)
+        return replace(imported, gone=merged_variables(target))
 
     def named(self, target: framework.Program, argument: str, given: Any) -> Any:
         """`given`: variables have names."""

@@ -104,6 +104,7 @@ class ImportedProgram:
     popped: Dict[Tuple[int, int], Any] = field(default_factory=dict)
     copied: List[Tuple[Any, int]] = field(default_factory=list)
     closed: str = ''
+    under_way: int = 0
     cut: Optional[Cut] = None
 
     @property

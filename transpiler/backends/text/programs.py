@@ -35,6 +35,7 @@ class ImportedText:
     graph: Graph
     done: FrozenSet[str]
     closed: str = ''
+    under_way: int = 0
 
     @property
     def declared(self) -> Declared:
