@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import click
 from rich.console import Console
@@ -19,6 +20,7 @@ from benchmarks.apart import apart
 GIB = 2.0**30
 _VOCABULARY = 50304
 _PORT = 6170  # no one listens there
+BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -32,20 +34,23 @@ class Model:
 
 @dataclass(frozen=True)
 class Split:
-    """How many workers share the data, each layer, and the state (ZeRO); `recompute`: Paddle's, layer by layer."""
+    """How many workers share the data, each layer, the state (ZeRO), and the layers (a pipeline, by whose '1F1B' BATCHES sequences go, one
+    after the other); `recompute`: Paddle's, layer by layer."""
     data: int = 1
     model: int = 1
     sharding: int = 1
+    pipeline: int = 1
     recompute: bool = False
 
     @property
     def workers(self) -> int:
-        return self.data * self.model * self.sharding
+        return self.data * self.model * self.sharding * self.pipeline
 
     def __str__(self) -> str:
         parts = [
             f'{name}{count}' for name, count in (('dp', self.data), ('mp', self.model),
-                                                 ('sharding', self.sharding)) if count > 1
+                                                 ('sharding', self.sharding), ('pp', self.pipeline))
+            if count > 1
         ]
         return ' x '.join(parts) + (', recompute' if self.recompute else '')
 
@@ -53,9 +58,9 @@ class Split:
 MODELS = {'1.3B': Model(24, 2048, 16), '13B': Model(40, 5120, 40), '175B': Model(96, 12288, 96)}
 SPLITS: Dict[str, Sequence[Split]] = {
     '1.3B': (Split(data=8), Split(model=2), Split(model=8), Split(sharding=8),
-             Split(model=2, sharding=4), Split(sharding=8, recompute=True)),
+             Split(model=2, sharding=4), Split(sharding=8, recompute=True), Split(pipeline=8)),
     '13B': (Split(model=8), Split(sharding=16), Split(model=8, sharding=4),
-            Split(model=8, sharding=4, recompute=True)),
+            Split(model=8, sharding=4, recompute=True), Split(pipeline=8)),
     '175B': (Split(model=8), Split(model=16, sharding=8), Split(model=16,
                                                                 sharding=8,
                                                                 recompute=True))
@@ -90,8 +95,9 @@ def _start(rank: int, workers: int) -> None:
     import paddle
     from paddle.distributed import fleet
 
-    from benchmarks.fleet import without_devices
+    from benchmarks.fleet import pipelines_without_devices, without_devices
     without_devices()
+    pipelines_without_devices()
     paddle.enable_static()
     fleet.init(is_collective=True)
 
@@ -129,17 +135,28 @@ def _loss(model: Model, split: Split) -> Tuple[Any, List[Any]]:
     from paddle import static
     norm = lambda x: static.nn.layer_norm(x, begin_norm_axis=2)
     linear = _linear(split)
-    tokens = static.data('tokens', [-1, model.length], 'int64')
-    labels = static.data('labels', [-1, model.length, 1], 'int64')
-    hidden = static.nn.embedding(tokens, [_VOCABULARY, model.width])
+    rows = -1 if split.pipeline == 1 else 1  # a pipeline is told what goes from stage to stage
+    stage = lambda layer: _on_stage(split, layer * split.pipeline // model.layers)
+    with stage(0):
+        tokens = static.data('tokens', [rows, model.length], 'int64')
+        hidden = static.nn.embedding(tokens, [_VOCABULARY, model.width])
     between = []
-    for _ in range(model.layers):
+    for each in range(model.layers):
         between.append(hidden)
-        hidden = hidden + _attention(norm(hidden), model, split, linear)
-        inner = paddle.nn.functional.gelu(linear(norm(hidden), model.width, 4 * model.width, 1))
-        hidden = hidden + linear(inner, 4 * model.width, model.width, 0)
-    logits = static.nn.fc(norm(hidden), _VOCABULARY, num_flatten_dims=2, bias_attr=False)
-    return paddle.mean(paddle.nn.functional.softmax_with_cross_entropy(logits, labels)), between
+        with stage(each):
+            hidden = hidden + _attention(norm(hidden), model, split, linear)
+            inner = paddle.nn.functional.gelu(linear(norm(hidden), model.width, 4 * model.width, 1))
+            hidden = hidden + linear(inner, 4 * model.width, model.width, 0)
+    with stage(model.layers - 1):
+        labels = static.data('labels', [rows, model.length, 1], 'int64')
+        logits = static.nn.fc(norm(hidden), _VOCABULARY, num_flatten_dims=2, bias_attr=False)
+        loss = paddle.mean(paddle.nn.functional.softmax_with_cross_entropy(logits, labels))
+    return loss, between
+
+
+def _on_stage(split: Split, stage: int) -> ContextManager[None]:
+    from paddle import static
+    return static.device_guard(f'gpu:{stage}') if split.pipeline > 1 else nullcontext()
 
 
 def _strategy(split: Split, between: Sequence[Any]) -> Any:
@@ -158,6 +175,13 @@ def _strategy(split: Split, between: Sequence[Any]) -> Any:
             'mp_degree': split.model,
             'dp_degree': split.data,
             'stage': 2
+        }
+    elif split.pipeline > 1:
+        strategy.pipeline = True
+        strategy.pipeline_configs = {
+            'micro_batch_size': 1,
+            'accumulate_steps': BATCHES,
+            'schedule_mode': '1F1B'
         }
     elif split.model > 1:
         strategy.tensor_parallel = True
@@ -197,11 +221,14 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
     began = time.process_time()
     main, loss = _program(model, split)
     built = time.process_time()
-    ops = sum(len(block.ops) for block in main.blocks)
+    runs = main._pipeline_opt['section_program'] if main._pipeline_opt else main
+    ops = sum(len(block.ops) for block in runs.blocks)
     report = memory_optimize(main, fetch_list=[loss], batch_size=1)
     done = time.process_time()
-    return Found(name, split, rank, ops, report.resting_bytes, report.peak_bytes_before,
-                 report.peak_bytes_after, report.sure_bytes, built - began, done - built,
+    before, after = report.pipeline.others_bytes() if report.pipeline else (0, 0)
+    return Found(name, split, rank, ops, report.resting_bytes, report.peak_bytes_before + before,
+                 report.peak_bytes_after + after,
+                 report.sure_bytes + after, built - began, done - built,
                  core.host_memory_stat_peak_value('Allocated',
                                                   0), '' if report.changed else report.note)
 

@@ -53,13 +53,12 @@ def section(stage: int, mode: str) -> Section:
 def _cut(stage: int, mode: str) -> Tuple[Any, Any, Any]:
     """As fleet's users write it, but that Paddle is told of devices that are not there."""
     import paddle
-    import paddle.incubate.optimizer.pipeline as pipeline
     from paddle import static
     from paddle.distributed import fleet
 
-    from benchmarks.fleet import without_devices
+    from benchmarks.fleet import pipelines_without_devices, without_devices
     without_devices()
-    pipeline.core = _Devices(pipeline.core)
+    pipelines_without_devices()
     paddle.enable_static()
     strategy = fleet.DistributedStrategy()
     strategy.pipeline = True
@@ -83,23 +82,6 @@ def _cut(stage: int, mode: str) -> Tuple[Any, Any, Any]:
                     loss = paddle.mean(hidden**2)
         fleet.distributed_optimizer(paddle.optimizer.Momentum(0.1, 0.9), strategy).minimize(loss)
     return main, startup, loss
-
-
-class _Devices:
-    """Paddle's core, as a build for devices is."""
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._core, name)
-
-    @staticmethod
-    def is_compiled_with_cuda() -> bool:
-        return True
-
-    def CUDAPlace(self, _: int) -> Any:
-        return self._core.CPUPlace()
 
 
 class _Unrolled:

@@ -13,7 +13,8 @@ JOBS = {
     'data': Split(data=2),
     'model': Split(model=2),
     'sharding': Split(sharding=2),
-    'both': Split(model=2, sharding=2)
+    'both': Split(model=2, sharding=2),
+    'pipeline': Split(pipeline=2)
 }
 
 
@@ -26,6 +27,8 @@ def test_every_worker_needs_less_with_us_and_is_sure_of_what_it_needs(
         jobs: Dict[str, Found]) -> None:
     for each in jobs.values():
         assert each.after < each.before and each.after <= each.sure and not each.note
+    # A section frees what is dead before the next op: what is sure is what kernels allocate besides.
+    assert jobs['pipeline'].sure < jobs['pipeline'].before
 
 
 def test_parameters_that_are_shared_rest_on_fewer_workers_and_none_is_allocated(

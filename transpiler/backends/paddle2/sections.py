@@ -76,7 +76,12 @@ class SectionPrograms(LivePrograms):
     @property
     def runtime(self) -> Runtime:
         """One op after the other, as they stand; what is dead is freed before the next."""
-        return replace(COLLECTING, in_place=frozenset(), delays=Delays(), can=_CAN, threads=1)
+        return replace(COLLECTING,
+                       in_place=frozenset(),
+                       delays=Delays(),
+                       can=_CAN,
+                       threads=1,
+                       bears_delays=True)
 
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
