@@ -70,7 +70,8 @@ SPLITS: Dict[str, Sequence[Split]] = {
 @dataclass(frozen=True)
 class Found:
     """Of worker `rank`: ops, bytes above what rests, CPU seconds of building and planning, and the most bytes of
-    tensors that there were meanwhile; `note` where nothing was changed."""
+    tensors that there were meanwhile; `meetings` are how often it meets others, and `as_before` whether it does so in the same order;
+    `note` where nothing was changed."""
     model: str
     split: Split
     rank: int
@@ -82,6 +83,8 @@ class Found:
     build_seconds: float
     planning_seconds: float
     allocated: int
+    meetings: int
+    as_before: bool
     note: str = ''
 
 
@@ -222,15 +225,22 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
     main, loss = _program(model, split)
     built = time.process_time()
     runs = main._pipeline_opt['section_program'] if main._pipeline_opt else main
-    ops = sum(len(block.ops) for block in runs.blocks)
+    ops, meetings = sum(len(block.ops) for block in runs.blocks), _meetings(runs)
     report = memory_optimize(main, fetch_list=[loss], batch_size=1)
     done = time.process_time()
     before, after = report.pipeline.others_bytes() if report.pipeline else (0, 0)
     return Found(name, split, rank, ops, report.resting_bytes, report.peak_bytes_before + before,
-                 report.peak_bytes_after + after,
-                 report.sure_bytes + after, built - began, done - built,
-                 core.host_memory_stat_peak_value('Allocated',
-                                                  0), '' if report.changed else report.note)
+                 report.peak_bytes_after + after, report.sure_bytes + after, built - began,
+                 done - built, core.host_memory_stat_peak_value('Allocated', 0), len(meetings),
+                 _meetings(runs) == meetings, '' if report.changed else report.note)
+
+
+def _meetings(program: Any) -> List[Tuple[str, int]]:
+    """What it does with other workers, and in which ring, in its order."""
+    return [(op.type, op.attr('ring_id'))
+            for block in program.blocks
+            for op in block.ops
+            if op.has_attr('ring_id')]
 
 
 def table(rows: Sequence[Found]) -> Table:

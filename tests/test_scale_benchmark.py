@@ -31,6 +31,13 @@ def test_every_worker_needs_less_with_us_and_is_sure_of_what_it_needs(
     assert jobs['pipeline'].sure < jobs['pipeline'].before
 
 
+def test_workers_meet_as_often_and_in_the_order_in_which_fleet_has_them_meet(
+        jobs: Dict[str, Found]) -> None:
+    assert all(each.as_before for each in jobs.values())
+    meetings = {name: each.meetings for name, each in jobs.items()}
+    assert min(meetings.values()) > 1 and meetings['both'] > meetings['model'] > LAYERS
+
+
 def test_parameters_that_are_shared_rest_on_fewer_workers_and_none_is_allocated(
         jobs: Dict[str, Found]) -> None:
     assert jobs['both'].resting < jobs['sharding'].resting < jobs['data'].resting
