@@ -7,7 +7,7 @@ import gc
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence
 
 from transpiler import arguments
 from transpiler.analysis.kept import kept_bytes

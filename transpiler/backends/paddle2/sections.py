@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from paddle.base import framework
 from paddle.base.proto import framework_pb2
@@ -41,13 +42,13 @@ class _Part(enum.IntEnum):
 
 
 # What ops say of their role, by Paddle's OpRole: 256 is added for those that make the loss.
-_PARTS: Dict[int, _Part] = {
+_PARTS: Mapping[int, _Part] = MappingProxyType({
     0: _Part.FORWARD,
     256: _Part.FORWARD,
     1: _Part.BACKWARD,
     257: _Part.BACKWARD,
     2: _Part.UPDATE
-}
+})
 _ONCE = 16  # in the forward part of the first small batch, wherever it stands
 # The order; what variables are called may be known to other sections.
 _CAN = frozenset({Can.PIN})
@@ -88,8 +89,8 @@ class SectionPrograms(LivePrograms):
         section = section_of(target)
         here = {v.name for v in section.list_vars()}
         imported = self.imported(section, fetched & here, skipped & here)
-        elsewhere = dict.fromkeys({v.name for v in target.list_vars()} - here, '')
-        imported = replace(imported, under_way=under_way(target), elsewhere=frozenset(elsewhere))
+        elsewhere = frozenset(v.name for v in target.list_vars()) - here
+        imported = replace(imported, under_way=under_way(target), elsewhere=elsewhere)
         parts = _parts(imported.message)
         if parts is None:
             return replace(imported, closed=_NO_PARTS)
