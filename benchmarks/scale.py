@@ -235,12 +235,15 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
                  _meetings(runs) == meetings, '' if report.changed else report.note)
 
 
-def _meetings(program: Any) -> List[Tuple[str, int]]:
-    """What it does with other workers, and in which ring, in its order."""
-    return [(op.type, op.attr('ring_id'))
-            for block in program.blocks
-            for op in block.ops
-            if op.has_attr('ring_id')]
+def _meetings(program: Any, block: int = 0) -> List[Tuple[str, int]]:
+    """What it does with other workers, and in which ring, in the order in which it runs: not what stands in blocks that no op runs."""
+    found: List[Tuple[str, int]] = []
+    for op in program.block(block).ops:
+        if op.has_attr('ring_id'):
+            found.append((op.type, op.attr('ring_id')))
+        if op.has_attr('sub_block'):
+            found += _meetings(program, op._block_attr_id('sub_block'))
+    return found
 
 
 def table(rows: Sequence[Found]) -> Table:

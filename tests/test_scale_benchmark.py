@@ -14,7 +14,8 @@ JOBS = {
     'model': Split(model=2),
     'sharding': Split(sharding=2),
     'both': Split(model=2, sharding=2),
-    'pipeline': Split(pipeline=2)
+    'pipeline': Split(pipeline=2),
+    'in segments': Split(model=2, recompute=True)
 }
 
 
