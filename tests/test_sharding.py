@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.builds import needs_cpu_build
 from tests.two_workers import found_by, start
 
 WORKER = Path(__file__).with_name("sharding_worker.py")
@@ -40,6 +41,7 @@ def test_each_worker_gets_the_bytes_of_the_untouched_program(workers: Workers) -
     assert first["losses"] != second["losses"] and first["state"] != second["state"]
 
 
+@needs_cpu_build
 def test_a_broadcast_leaves_what_is_the_workers_own_and_nothing_else(workers: Workers) -> None:
     for rank, each in enumerate(workers):
         assert each["left"] == [name for name, root in each["sent"] if root == rank]
@@ -53,17 +55,20 @@ def test_so_does_its_kernel(layers: Workers) -> None:
         assert each["received"] == [rank + 1.5 for rank in range(len(layers))]
 
 
+@needs_cpu_build
 def test_more_can_run_again_where_a_worker_knows_its_rank(workers: Workers) -> None:
     """Worker 0 owns what the first layers read, whose activations are alive for longest."""
     assert workers[0]["predicted"] < workers[0]["predicted_where_unknown"]
 
 
+@needs_cpu_build
 def test_a_third_less_is_promised_and_no_run_needs_more_than_is_sure(workers: Workers) -> None:
     for each in workers:
         assert each["predicted"] < 2 / 3 * each["untouched"]["peak"]
         assert each["optimized"]["peak"] <= each["sure"] < 1.1 * each["predicted"]
 
 
+@needs_cpu_build
 def test_resnet18_needs_less_than_16_mib_on_both_workers_in_every_run(resnet18: Workers) -> None:
     for each in resnet18:
         assert each["sure"] <= MOST < each["untouched"]["peak"] / 2

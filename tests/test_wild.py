@@ -12,6 +12,7 @@ import paddle
 import pytest
 
 from benchmarks.apart import apart
+from tests.builds import NO_FLOAT32
 from tests.harness import executor_mode, fingerprint, new_programs
 from tests.processor import NO_BFLOAT16, has_bfloat16
 from tests.scenarios.common import data
@@ -24,6 +25,7 @@ from tests.wild.seen import NAMES
 from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
+from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.runtime import COLLECTING
 
 # More of them: python -m tests.wild.
@@ -82,15 +84,18 @@ def test_generated_programs_give_equal_bytes_and_keep_what_is_promised(part: int
 
 @pytest.mark.parametrize('seeds', _BROKE_A_PROMISE.values(), ids=_BROKE_A_PROMISE.keys())
 def test_generated_programs_that_broke_a_promise_once_keep_it(seeds: str) -> None:
-    run_here = [seed for seed in seeds.split(',') if has_bfloat16() or not _is_in_bfloat16(seed)]
+    run_here = [seed for seed in seeds.split(',') if not _why_not_here(seed)]
     if not run_here:
-        pytest.skip(NO_BFLOAT16)
+        pytest.skip(_why_not_here(seeds.split(',')[0]))
     said = _wild('--seeds', ','.join(run_here), '--modes', 'seq')
     assert f'{len(run_here)} programs ran whole' in said
 
 
-def _is_in_bfloat16(seed: str) -> bool:
-    return recipe(int(seed.partition(':')[0])).scaling == 'bf16'
+def _why_not_here(seed: str) -> str:
+    scaling = recipe(int(seed.partition(':')[0])).scaling
+    if scaling == 'bf16' and not has_bfloat16():
+        return NO_BFLOAT16
+    return NO_FLOAT32 if scaling == 'loss_scaling' and not has_cpu_kernels_alone() else ''
 
 
 def test_programs_that_were_seen_to_fail_do_so_no_more() -> None:

@@ -22,7 +22,7 @@ from tests import settled
 from tests.backends.layer_trials import GENERATED, trial
 from tests.backends.layers import (BATCH, FLOW_STEP, FLOWS, SIMPLE, WIDTH, Net, built, data, flow,
                                    static, trained)
-from tests.builds import needs_masked_dropout
+from tests.builds import needs_cpu_build, needs_masked_dropout
 from tests.wild.children import in_child
 from transpiler import (InvalidArgumentError, InvalidProgramError, TranspilerError,
                         VerificationError, memory_optimize)
@@ -217,6 +217,7 @@ def test_less_is_kept_although_something_else_makes_the_peak() -> None:
 
 
 @needs_masked_dropout
+@needs_cpu_build
 def test_half_of_what_a_transformer_with_dropout_keeps_is_made_again() -> None:
     """At the lowest peak that there is in the time more would stay: a slightly higher one is given for it."""
     network = NETWORKS['dropout']

@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 from benchmarks.programs import Options, build, small_options
+from tests.builds import needs_cpu_build
 from transpiler import memory_optimize
 from transpiler.ir import MEMORY_KINDS, Graph, RegionKind, Site, Size
 from transpiler.planning import plan
@@ -292,6 +293,7 @@ def test_what_a_plan_adds_is_in_the_scope_that_it_stands_in(names):
     assert {picture.scopes[step] for step in added} - {''}
 
 
+@needs_cpu_build
 def test_a_sum_that_is_made_term_by_term_is_no_recomputation():
     """Of a weight that is used often: it has the group of the sum before, and nothing says that it is computed again."""
     paddle.enable_static()

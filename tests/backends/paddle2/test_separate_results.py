@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.kernels.recipes import all_recipes
 from benchmarks.kernels.separate import find
+from tests.builds import needs_cpu_build
 from tests.harness import ALL_MODES, WITHOUT_INPLACE, Case, check, fingerprint, new_programs
 from tests.scenarios.common import data
 from transpiler import memory_optimize
@@ -68,6 +69,7 @@ def _conv(layout: str) -> Callable[[], Any]:
     return build
 
 
+@needs_cpu_build
 @pytest.mark.parametrize(
     'build', [_conv('NCHW'), _matmul([8, 16], [16, 4]),
               _matmul([2, 8, 16], [16, 4])])
@@ -127,6 +129,7 @@ def _rows(step: int) -> Dict[str, Any]:
     return {'x': np.random.RandomState(step).rand(BATCH, 16, 32).astype('float32')}
 
 
+@needs_cpu_build
 @pytest.mark.parametrize('segments', [False, True])
 @pytest.mark.parametrize('build', [convolutions, products])
 @pytest.mark.parametrize('recompute', ['auto', 'max'])
