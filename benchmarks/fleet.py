@@ -53,16 +53,30 @@ def built(width: int,
         fused: fleet sums gradients by the buffer.
         strategy_options: what is set of fleet's strategy besides.
     """
+
+    def loss() -> Tuple[Any, Dict[str, Any]]:
+        return paddle.mean(paddle.square(network(static.data('x', [-1, width], 'float32')))), {}
+
+    return minimized(loss, 0.05, fuse_all_reduce_ops=fused, **strategy_options)
+
+
+def minimized(loss_of: Callable[[], Tuple[Any, Dict[str, Any]]], rate: float,
+              **strategy_options: Any) -> Programs:
+    """A loss, trained by Momentum.
+
+    Args:
+        loss_of: writes it, and says what is to be set of fleet's strategy on account of it.
+        strategy_options: what is set besides.
+    """
     main, startup = static.Program(), static.Program()
     main.random_seed = startup.random_seed = 7
     strategy = fleet.DistributedStrategy()
     strategy.without_graph_optimization = True  # the program runs as it is: nothing compiles it once more
-    strategy.fuse_all_reduce_ops = fused
-    for name, value in strategy_options.items():
-        setattr(strategy, name, value)
     with static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        loss = paddle.mean(paddle.square(network(static.data('x', [-1, width], 'float32'))))
-        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.05, 0.9), strategy)
+        loss, of_loss = loss_of()
+        for name, value in {**strategy_options, **of_loss}.items():
+            setattr(strategy, name, value)
+        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(rate, 0.9), strategy)
         with in_a_folder_of_its_own():
             optimizer.minimize(loss)
     without_streams(main)
@@ -95,12 +109,18 @@ def trained(programs: Programs, rank: int, shape: Tuple[int, int], steps: int) -
             losses.append(
                 executor.run(main, feed={'x': batch}, fetch_list=[loss])[0].tobytes().hex())
         peak = core.host_memory_stat_peak_value('Allocated', 0) - resting
-        names = sorted(v.name for v in main.list_vars() if v.persistable and scope.find_var(v.name))
-        if not names:
-            raise ValueError('a program without state')
-        state = hashlib.sha256(b''.join(
-            np.array(scope.find_var(name).get_tensor()).tobytes() for name in names))
-    return {'losses': losses, 'state': state.hexdigest(), 'names': len(names), 'peak': peak}
+        state, names = state_of(main, scope)
+    return {'losses': losses, 'state': state, 'names': names, 'peak': peak}
+
+
+def state_of(main: static.Program, scope: Any) -> Tuple[str, int]:
+    """A digest of the state of `main`, as text, and of how many variables it is; raises ValueError if it has none."""
+    names = sorted(v.name for v in main.list_vars() if v.persistable and scope.find_var(v.name))
+    if not names:
+        raise ValueError('a program without state')
+    state = hashlib.sha256(b''.join(
+        np.array(scope.find_var(name).get_tensor()).tobytes() for name in names))
+    return state.hexdigest(), len(names)
 
 
 def digest(main: static.Program) -> str:

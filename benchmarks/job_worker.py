@@ -1,7 +1,6 @@
 """One worker of a job of `benchmarks.jobs`. Prints what it found, as JSON."""
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from paddle import nn, static
 from paddle.distributed import fleet
 from paddle.nn import functional as F
 
-from benchmarks.fleet import Programs, in_a_folder_of_its_own, without_devices, without_streams
+from benchmarks.fleet import Programs, minimized, state_of, without_devices
 from benchmarks.jobs import STEPS, Job
 from benchmarks.workers import FOUND
 
@@ -75,23 +74,15 @@ NETWORKS = {
 
 
 def _build(job: Job) -> Programs:
-    main, startup = static.Program(), static.Program()
-    main.random_seed = startup.random_seed = 7
-    strategy = fleet.DistributedStrategy()
-    strategy.without_graph_optimization = True  # the program runs as it is: nothing compiles it once more
-    for name, value in job.strategy.items():
-        setattr(strategy, name, value)
-    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        loss, between = NETWORKS[job.network].built()
-        if job.recompute:
-            strategy.recompute = True
-            strategy.recompute_configs = {'checkpoints': [each.name for each in between]}
-        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.01, 0.9), strategy)
-        with in_a_folder_of_its_own():
-            optimizer.minimize(loss)
-    without_streams(main)
-    without_streams(startup)
-    return main, startup, loss
+
+    def loss() -> Tuple[Any, Dict[str, Any]]:
+        made, between = NETWORKS[job.network].built()
+        if not job.recompute:
+            return made, {}
+        names = [each.name for each in between]
+        return made, {'recompute': True, 'recompute_configs': {'checkpoints': names}}
+
+    return minimized(loss, 0.01, **job.strategy)
 
 
 def _start(job: Job) -> None:
@@ -131,12 +122,10 @@ def work(rank: int, job: Job) -> Dict[str, Any]:
             peaks.seen.append(peaks.above_resting())
             losses.append(found.tobytes().hex())
         grown = status('VmHWM') - resident
-        names = sorted(v.name for v in main.list_vars() if v.persistable and scope.find_var(v.name))
-        state = hashlib.sha256(b''.join(
-            np.array(scope.find_var(name).get_tensor()).tobytes() for name in names))
+        state, _ = state_of(main, scope)
     return {
         'losses': losses,
-        'state': state.hexdigest() if names else '',
+        'state': state,
         'first': peaks.seen[0],
         'later': max(peaks.seen[1:]),
         'sure': sure,

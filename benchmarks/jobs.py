@@ -106,10 +106,10 @@ def unequal(expected: Sequence[Dict[str, Any]], found: Sequence[Dict[str, Any]])
 def _row(name: str, how: str, found: Sequence[Dict[str, Any]], wrong: Sequence[str]) -> List[str]:
     mib = lambda each: f'{each / MIB:.2f}'
     sides = lambda what, shown: ' / '.join(shown(each[what]) for each in found)
-    most = lambda seconds: f'{min(seconds[1:]):.2f}'
+    least = lambda seconds: f'{min(seconds[1:]):.2f}'
     return [
         name, how, sides('first', mib), sides('later', mib), sides('sure', lambda b: mib(b) if b else '-'),
-        sides('grown', lambda b: f'{b / MIB:.0f}'), sides('cpu_seconds', most), '; '.join(wrong) or 'equal'
+        sides('grown', lambda b: f'{b / MIB:.0f}'), sides('cpu_seconds', least), '; '.join(wrong) or 'equal'
     ]  # yapf: disable
 
 
@@ -135,8 +135,8 @@ def main(names: Tuple[str, ...], listed: bool) -> None:
                 found = run(job, Path(folder))
             expected = expected or found
             wrong = unequal(expected, found)
-            whole = whole and not (wrong and job.optimized
-                                  )  # Paddle's recompute updates running means once more
+            # Paddle's recompute updates running means once more.
+            whole = whole and not (wrong and job.optimized)
             made.add_row(*_row(case.name, how, found, wrong))
             click.echo(' | '.join(_row(case.name, how, found, wrong)))
     Console(width=170).print(made)

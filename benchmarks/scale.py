@@ -221,10 +221,11 @@ def found(name: str, split: Split, rank: int, layers: Optional[int] = None) -> F
     from paddle.base import core
 
     from transpiler import memory_optimize
+    from transpiler.backends.paddle2.sections import section_of
     began = time.process_time()
     main, loss = _program(model, split)
     built = time.process_time()
-    runs = main._pipeline_opt['section_program'] if main._pipeline_opt else main
+    runs = section_of(main) if main._pipeline_opt else main
     ops, meetings = sum(len(block.ops) for block in runs.blocks), _meetings(runs)
     report = memory_optimize(main, fetch_list=[loss], batch_size=1)
     done = time.process_time()

@@ -139,13 +139,13 @@ def decide(backend: Backend,
     budget = arguments.byte_count('budget', request.budget)
     held = resting_bytes(imported.graph, dims) + _besides(imported.graph, request)
     if budget is not None:
+        if imported.under_way:
+            raise InvalidArgumentError(_NO_BUDGET)
         budget -= held
         options.progress('running kernels')
         backend.run_kernels(imported)
     options = replace(options, budget=budget, cost=request.cost or backend.cost or options.cost)
     closed = _why_closed(imported, task)
-    if budget is not None and imported.under_way:
-        raise InvalidArgumentError(_NO_BUDGET)
     if closed:
         task, options = replace(task, sequences=()), replace(options, segments=False)
     give_back()  # reading takes more than the program

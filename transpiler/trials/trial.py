@@ -70,6 +70,8 @@ def measure(backend: LiveBackend,
         InvalidArgumentError: a feed does not fit the inputs, or a parameter has no value.
     """
     imported, written = decision.imported, decision.written
+    if imported.under_way:
+        raise InvalidArgumentError(_NO_SECTION)
     collective = _collective(imported, together)
     names = sorted(v.name for v in imported.graph.values if v.fetched)
     with tempfile.TemporaryDirectory() as folder:
@@ -95,8 +97,6 @@ def measure(backend: LiveBackend,
 def _collective(imported: Imported, together: Together) -> str:
     """An op that waits for other workers; '' if there is none. Raises InvalidArgumentError where nobody would come, or
     not to this processor."""
-    if imported.under_way:
-        raise InvalidArgumentError(_NO_SECTION)
     op = next((op for op in imported.graph.walk() if op.facts.collective), None)
     if op is None:
         return ''

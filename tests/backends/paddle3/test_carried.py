@@ -8,6 +8,7 @@ import paddle
 import pytest
 from paddle import static
 
+from benchmarks.programs import build
 from benchmarks.programs.case import Case, Draft, Options, drafting
 from tests import settled
 from tests.backends.paddle3.running import MIB, in_order, optimized, run
@@ -155,6 +156,14 @@ def test_what_is_added_to_what_is_as_long_stays_so_long(make: Made) -> None:
     sizes = {v.size for v in values if v.size is not None and 'N' in v.size.dims}
     assert sizes == {Size.of(4 * WIDTH) * Size.dim('N')}
     assert not optimized(built(make, 5, open_batch=True)).bounded_sizes
+
+
+@pytest.mark.parametrize('name', ['weights_in_cond_in_loop', 'cond_in_loop', 'gru_loop'])
+def test_what_a_trained_loop_carries_is_as_large_in_each_trip(name: str) -> None:
+    graph = import_program(build(name, Options()).main).graph
+    loops = [r for r in graph.regions if r.trips.dims]
+    bounds = [v.bound for v in graph.values if v.bound is not None and 'N' in v.bound.dims]
+    assert loops and bounds and not any(is_trip(s) for bound in bounds for s in bound.dims)
 
 
 def test_where_nobody_can_say_how_long_it_becomes_the_report_says_so() -> None:
