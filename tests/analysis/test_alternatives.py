@@ -80,7 +80,9 @@ def test_what_runs_is_not_above_what_the_other_would_have_left() -> None:
     assert found['assign'] == [4, 2]  # which makes the result
 
 
-def test_what_branches_in_branches_make_is_there_when_it_is_made() -> None:
+@pytest.mark.parametrize('gives_away', [False, True])
+def test_what_branches_in_branches_make_is_there_when_it_is_made(gives_away: bool) -> None:
+    """Once, where the runtime takes over the buffer of what the innermost has made of its own."""
     draft = Draft()
     draft.value('out')
     around = 0
@@ -89,11 +91,11 @@ def test_what_branches_in_branches_make_is_there_when_it_is_made() -> None:
         around = draft.region(op, RegionKind.BRANCH, keeps_scopes=True)
         draft.value(f'own{depth}', region=around)
         draft.op('make', '', f'own{depth}', around)
-    draft.op('assign', 'own2', 'out', around)
+    draft.op('assign', 'own2', 'out', around, in_place=((0, 0),) if gives_away else ())
     draft.op('end', 'out', '')
     timeline = Timeline(draft.graph, COLLECTING, {})
     points = {draft.graph.ops[p.op].kind: p.bytes // UNIT for p in timeline.points}
-    assert points['make'] == 1 and points['assign'] == 2
+    assert points['make'] == 1 and points['assign'] == (1 if gives_away else 2)
     for point in timeline.points:
         assert point.bytes == sum(timeline.evaluate(r.size) for r in timeline.residents(point.op))
 

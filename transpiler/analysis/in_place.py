@@ -18,13 +18,15 @@ class InPlace:
         by_name: those of its ops that `act_by_name`.
         sharing: regions in which the runtime works in place; None for all. Paddle's executor does so in the main block
             (`buffer_shared_inplace_pass`). What an op hands on by itself, it hands on anywhere.
+        lets_go: whether a loop lets go of what it begins with, in any region, once its first trip has it.
         size_of: bytes of a storage; None if it is not counted.
     """
 
     def __init__(self, graph: Graph, by_name: Sequence[Op], sharing: Optional[FrozenSet[int]],
-                 size_of: Callable[[int], Optional[Size]]) -> None:
+                 lets_go: bool, size_of: Callable[[int], Optional[Size]]) -> None:
         self._graph = graph
         self._sharing = sharing
+        self._lets_go = lets_go
         self._size_of = size_of
         self._given, self._taken = _handed_on_by_name(graph, by_name)
 
@@ -34,7 +36,7 @@ class InPlace:
         values = self._graph.values
         if hands_on(op):
             yield from ((values[a].storage, values[b].storage) for a, b in handed_on(op))
-        elif op.facts.in_place and (self._sharing is None or op.region in self._sharing):
+        elif op.facts.in_place and self._takes_over(op):
             for i, j in op.facts.in_place:
                 source, target = op.operands[i], op.results[j]
                 if source < 0 or target < 0 or op.operands.count(source) > 1:
@@ -42,6 +44,11 @@ class InPlace:
                 pair = values[source].storage, values[target].storage
                 if self._may_share(*pair):
                     yield pair
+
+    def _takes_over(self, op: Op) -> bool:
+        if op.regions:
+            return self._lets_go
+        return self._sharing is None or op.region in self._sharing
 
     def _may_share(self, source: int, target: int) -> bool:
         size = self._size_of(source)

@@ -58,7 +58,8 @@ class Lifetimes:
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
         self._by_name = act_by_name(graph)
         self.in_place = InPlace(graph, self._by_name,
-                                runtime.in_place if sharing is None else sharing, self._sizes.get)
+                                runtime.in_place if sharing is None else sharing, runtime.collects,
+                                self._sizes.get)
         self._emptied = _emptied_arrays(graph, self._by_name)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []

@@ -61,10 +61,12 @@ class _Own(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """A storage that a branch makes for the region around it, at this position of its own."""
+    """A storage that a branch makes for the region around it, at this position of its own; from what of its own that takes over
+    the buffer, if it does."""
 
     at: int
     size: Size
+    handed: Optional[Lifetime] = None
 
 
 class Point(NamedTuple):
@@ -496,6 +498,10 @@ class Timeline:
             after.note(at + asleep, place, -amount)
         for arrival in self._arrivals(region).values():
             before.note(arrival.at, None, self.evaluate(arrival.size))
+            if arrival.handed:
+                place, size = self._place_of(region, arrival.handed), self.evaluate(arrival.size)
+                before.note(arrival.at, place, -size)
+                after.note(arrival.at, place, size)
         for left in self._scopes_left_in(region):
             amount, place = self.evaluate(left.size), self._place_left(region, left)
             (before if left.start < 0 else after).note(max(0, left.start), place, amount)
@@ -546,9 +552,23 @@ class Timeline:
             if self._graph.values[storage].fed:  # it is there, whoever is the first to touch it
                 continue
             if lifetime is not None and lifetime.first == op and lifetime.storages == (storage,):
-                yield storage, _Arrival(at, lifetime.size)
+                size = lifetime.size
             elif storage in outer and outer[storage].at == op:
-                yield storage, _Arrival(at, outer[storage].size)
+                size = outer[storage].size
+            else:
+                continue
+            yield storage, _Arrival(at, size, self._handed_over(region, at, storage, size))
+
+    def _handed_over(self, region: Region, at: int, storage: int, size: Size) -> Optional[Lifetime]:
+        """What of `region` ends at this position of it, where an op gives its buffer to `storage` of a region around."""
+        op, values = self._graph.ops[region.ops[at]], self._graph.values
+        given = {values[op.results[j]].storage: op.operands[i] for i, j in op.facts.in_place}
+        source = values[given[storage]].storage if given.get(storage, -1) >= 0 else -1
+        own = self.lifetimes.by_region[region.id].values() if source >= 0 else ()
+        return next((
+            each for each in own
+            if source in each.storages and each.last == at and each.size == size and not each.kept),
+                    None)
 
     @cached_property
     def _touching(self) -> Dict[int, Dict[int, Set[int]]]:
@@ -710,8 +730,9 @@ class Timeline:
     def _there(self, region: Region,
                at: int) -> Iterator[Tuple[Optional[Place], Union[Lifetime, _Left]]]:
         """What may exist in `region` while the op at position `at` runs."""
+        handed = [id(a.handed) for a in self._arrivals(region).values() if a.at == at]
         for lifetime, place in self._placed(region):
-            if lifetime.first <= at <= lifetime.last:
+            if lifetime.first <= at <= lifetime.last and id(lifetime) not in handed:
                 yield place, lifetime
         for left in self._scopes_left_in(region):
             if left.start < at <= left.until:

@@ -106,6 +106,48 @@ def test_the_untouched_loop_needs_what_was_predicted() -> None:
     settled.assert_as_predicted(lambda: run(case, 1).peaks, (predicted / MIB,), within=0.05)
 
 
+def flipped(x: Any, times: int = 1) -> Any:
+    """Nothing that works in place."""
+    for _ in range(times):
+        x = paddle.flip(x, [0])
+    return x
+
+
+def gives_away(x: Any) -> Any:
+    """What a branch makes, and what it hands on, is in the same memory."""
+    ways = [
+        lambda: [flipped(x), paddle.flip(x, [1]),
+                 paddle.flip(x, [0, 1])], lambda: [x * 2, x * 3, x * 4]
+    ]
+    made = static.nn.cond(paddle.mean(x) > -100, *ways)
+    return sum(paddle.mean(each) for each in made)
+
+
+def gone_with_its_reader(x: Any) -> Any:
+    """Nor does the branch hold it."""
+    return gives_away(x) + sum(map(paddle.mean, [flipped(x) for _ in range(2)]))
+
+
+def loop_in_branch(x: Any) -> Any:
+    """What only the loop names, it lets go of as it does outside of branches."""
+
+    def way() -> Any:
+        start = [paddle.zeros([1], 'int64'), flipped(x)]
+        return static.nn.while_loop(lambda i, _: i < 3, lambda i, v: [i + 1, flipped(v)], start)[1]
+
+    return paddle.mean(static.nn.cond(paddle.mean(x) > -100, way, lambda: x * 2))
+
+
+@pytest.mark.parametrize('make', [gives_away, gone_with_its_reader, loop_in_branch])
+def test_what_branches_hand_on_is_counted_once(make: Callable[[Any], Any]) -> None:
+    """None of its tensors of 1 MiB more or less than is said."""
+    with drafting(Options(static_batch=True, inference=True), batch_size=512) as draft:
+        case = draft.case([make(draft.floats('x', [512, 512]))], training=False)
+    report = optimized(case, recompute=False)
+    with in_order():
+        settled.assert_as_predicted(lambda: run(case, 1).peaks, (report.peak_bytes_after / MIB,))
+
+
 # ---------------------------------------------------------------------------------------------------
 # Which programs
 

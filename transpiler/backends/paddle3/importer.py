@@ -344,17 +344,22 @@ class _Importer:
     def _yield(self, op: Any) -> None:
         around = self._graph.ops[self._home.op]
         operands = tuple(self._ids(v) for v in op.operands_source())
-        made = self._graph.new_op(bare_kind(op), self._home.id, facts=OpFacts(side_effect=True))
+        made = self._graph.new_op(bare_kind(op), self._home.id)
         made.operands = tuple(i for i, in operands)
         handed = made.operands[self._home.kind.is_loop:]  # first, if there is another trip
         made.results = around.results[:len(handed)]
-        for value, result in zip(map(self._graph.values.__getitem__, handed), made.results):
+        given = []
+        for at, result in enumerate(made.results):
+            value = self._graph.values[handed[at]]
             outer = self._graph.values[result]
             if outer.bound is None and value.shape is not None and not self._is_loose(
                     self._done.values[result]):
                 outer.shape, outer.size = value.shape, value.size
             if value.region != self._home.id or handed.count(value.id) > 1:
                 around.facts = replace(around.facts, shares_unsaid=True)
+            elif not self._home.kind.is_loop:  # a branch gives away what it has made
+                given.append((at, at))
+        made.facts = OpFacts(side_effect=True, in_place=tuple(given))
         self._linked.update((*handed, *made.results))
         self._note(made, op, operands, ())
 
