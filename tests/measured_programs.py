@@ -81,6 +81,22 @@ def loop() -> Case:
     return Case(main, startup, random_feed(x=floats(TRIPS, BATCH, WIDTH // 2)), [loss.name])
 
 
+def loop_without_gradient() -> Case:
+    """In a program that trains something else: what its trips have left is there while the next run begins, where most is needed."""
+    with new_programs() as (main, startup):
+        x = data('x', BATCH, WIDTH)
+        wide = paddle.sum(paddle.concat([paddle.flip(x, [0]) for _ in range(4)]))
+
+        def body(index: Any, carried: Any) -> List[Any]:
+            return [index + 1, paddle.tanh(paddle.flip(carried, [0])) + 1.0]
+
+        zero, limit = paddle.full([], 0, 'int64'), paddle.full([], TRIPS, 'int64')
+        _, state = paddle.static.nn.while_loop(lambda i, s: i < limit, body, [zero, x * 1.0])
+        loss, seen = paddle.mean(fc(x, 1)), paddle.sum(state) + wide
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(BATCH, WIDTH)), [loss.name, seen.name])
+
+
 def switch() -> Case:
     """Four ways, the last of which is three branches deep; trained; the first, the fullest, is taken."""
     with new_programs() as (main, startup):
@@ -94,7 +110,8 @@ def switch() -> Case:
 
 
 PROGRAMS: Dict[str, Callable[[], Case]] = {
-    each.__name__: each for each in (fc_chain, elementwise, convolutions, normalised, loop, switch)
+    each.__name__: each for each in (fc_chain, elementwise, convolutions, normalised, loop,
+                                     loop_without_gradient, switch)
 }
 
 

@@ -14,7 +14,7 @@ from benchmarks.apart import apart
 from tests.measured_programs import main
 
 STRAIGHT = ('fc_chain', 'elementwise', 'convolutions', 'normalised')
-LOOPS = ('loop',)
+LOOPS = ('loop', 'loop_without_gradient')
 STRAIGHT_TOLERANCE, LOOP_TOLERANCE = 0.01, 0.05
 
 

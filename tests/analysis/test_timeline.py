@@ -242,6 +242,26 @@ def test_retaining_keeps_all_that_a_trip_made(trips: int) -> None:
 
 
 @pytest.mark.parametrize('trips', [1, 2, 50])
+def test_scopes_that_no_gradient_takes_are_there_until_the_loop_next_begins(trips: int) -> None:
+    """Whether the runtime collects or not: `tests.wild` 200299."""
+    draft = Draft()
+    draft.values('h early')
+    draft.op('fill', '', 'h')
+    draft.op('fill', '', 'early')
+    draft.op('use', 'early', '')
+    op = draft.op('while', 'h', 'h')
+    body = draft.region(op, RegionKind.LOOP, trips=Size.dim('T'), keeps_scopes=True)
+    copy = draft.value('copy', region=body)
+    draft.graph.regions[body].arguments = ((draft.id('h'), copy),)
+    draft.op('assign', 'copy', 'h', body)
+    draft.op('last', 'h', '')
+    first, later = (
+        profile(draft, model, T=trips) for model in (COLLECTING.in_first_run(), COLLECTING))
+    assert first == [1, 2, 2, 1, 1 + trips, 1 + trips]
+    assert later == [1 + trips, 2 + trips, 2 + trips, *first[3:]]
+
+
+@pytest.mark.parametrize('trips', [1, 2, 50])
 def test_the_first_run_of_a_retaining_runtime_frees_what_no_loop_makes(trips: int) -> None:
     """A body has run once by its second trip: from there on it holds what it makes. Measured: `tests.wild` 80079."""
     draft = loop(True, True)

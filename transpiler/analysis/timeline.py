@@ -651,12 +651,10 @@ class Timeline:
                         yield _Left(-1, inner, at - 1, size)
 
     def _finds_scopes(self, inner: Region) -> bool:
-        """Whether the op of `inner`, in the main region, finds the scopes that it left in the run before: where the runtime retains,
-        a loop whose gradient is not there takes them away itself, when it next begins."""
-        runtime = self.lifetimes.runtime
-        if runtime.collects or runtime.begins_empty:
-            return False
-        return inner.parent == 0 and inner.kind is RegionKind.LOOP
+        """Whether the op of `inner`, in the main region, finds the scopes that it left in the run before: a loop whose gradient is not
+        there takes them away itself, when it next begins. No collector does."""
+        begins_empty = self.lifetimes.runtime.begins_empty
+        return inner.parent == 0 and inner.kind is RegionKind.LOOP and not begins_empty
 
     def _scopes_left_for_good(self, region: int) -> Iterator[_Left]:
         """Those that nobody in the region takes away."""
