@@ -66,7 +66,9 @@ def plan(program: str,
          ops: int,
          runtime: str = "collecting",
          recompute: Union[str, bool] = "auto") -> Planning:
-    """Build a training program of about that many ops, time memory_optimize on it, and look at the memory of the process."""
+    """Build a training program of about that many ops, time memory_optimize on it, and look at the memory of the process, whose
+    imports are made before."""
+    import transpiler.api  # pylint: disable=unused-import
     sized = replace(options, layers=layers_for(program, options, ops))
     started = time.perf_counter()
     case = build(program, sized)

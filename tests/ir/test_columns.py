@@ -36,8 +36,9 @@ def _typed(thing: Any) -> Any:
     [], [[]], [1, None], [1, 1.0, True], [True, False], ['a', 'b'], ['a', 'b\0'], ['', ''],
     (), ((1, 2), ()), [(1, None), (2, 3)], [[1], (2,)], {}, {'a': [1], 'b': [2, 3]},
     [{1: 'a'}, {}], {'a': {'b': None}}, Size.dim('N'), [Size.of(3), None, Size.of(3)],
-    [Row('a', 1), Row('b', (2,))], [Row('a', Row('b', 1)), None], Row, b'bytes'
-], ids=repr)  # yapf: disable
+    [Row('a', 1), Row('b', (2,))], [Row('a', Row('b', 1)), None], Row, b'bytes',
+    list(range(200)), [127] * 63 + [-128] * 63, [sign * 2**n + more for n in (0, 7, 15, 31, 62) for sign in (1, -1) for more in (-1, 0, 1)] * 9
+], ids=lambda found: repr(found)[:40])  # yapf: disable
 def test_what_is_packed_comes_back_as_it_was(found: Any) -> None:
     assert _typed(_again(found)) == _typed(found)
 

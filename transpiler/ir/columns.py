@@ -6,13 +6,16 @@ import dataclasses
 from array import array
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, Collection, Dict, Generic, Hashable, Iterator, List, Sequence, Type, TypeVar
+from types import MappingProxyType
+from typing import Any, Collection, Dict, Generic, Hashable, Iterator, List, Mapping, Sequence, Type, TypeVar
 
 from transpiler.ir.facts import OpFacts
 
 _T = TypeVar('_T')
 _BETWEEN = '\0'  # texts
 _NONE = -2**63
+_WIDTHS: Mapping[int, str] = MappingProxyType({array(code).itemsize: code for code in 'bhiq'})
+_FEW = 64
 _MANY = (tuple, list, set, frozenset)
 _NUMBERS, _TEXTS, _THINGS, _DICTS, _ROWS, _FLOATS, _TRUTHS, _FIRST_OF_MANY = range(8)
 
@@ -30,14 +33,36 @@ class Columns(Generic[_T]):
         written = _Writer()
         for name in self._names:
             written.write([getattr(thing, name)])
-        self._numbers = written.numbers
+        self._numbers = _narrowed(written.numbers)
         self._texts = _BETWEEN.join(written.texts)
         self._things = written.things
 
     def again(self, **others: Any) -> _T:
         """With `others` for the fields that were left out."""
-        read = _Reader(self._numbers, iter(self._texts.split(_BETWEEN)), self._things)
+        read = _Reader(_widened(self._numbers), iter(self._texts.split(_BETWEEN)), self._things)
         return self._kind(**others, **{name: read.column(1)[0] for name in self._names})
+
+
+def _narrowed(numbers: 'array[int]') -> bytes:
+    """Each few of them in as few bytes as they need: most are below 128. No more is wanted of a compressor, and Paddle 2.6.2 brings
+    a zlib with which Python's fails on some machines."""
+    found = bytearray()
+    for start in range(0, len(numbers), _FEW):
+        few = numbers[start:start + _FEW]
+        width = next(
+            w for w in _WIDTHS if -1 << (8 * w - 1) <= min(few) <= max(few) < 1 << (8 * w - 1))
+        found.append(width)
+        found += array(_WIDTHS[width], few).tobytes()
+    return bytes(found)
+
+
+def _widened(narrowed: bytes) -> 'array[int]':
+    numbers, at = array('q'), 0
+    while at < len(narrowed):
+        width, at = narrowed[at], at + 1
+        numbers.extend(array(_WIDTHS[width], narrowed[at:at + width * _FEW]).tolist())
+        at += width * _FEW
+    return numbers
 
 
 def _fields(kind: Type[Any]) -> List[str]:
