@@ -370,17 +370,29 @@ def _branching(trained: bool) -> Case:
     return Case(main, startup, lambda _: {'x': batch}, [loss.name])
 
 
-def _growth(case: Case) -> List[int]:
+def _branch_with_a_loop() -> Case:
+    """In a program that trains something else."""
+    with new_programs() as (main, startup):
+        x = data('x', ROWS, WIDTH)
+        way = lambda: loop(paddle.full([1], 3, 'int64'), [x], lambda s: [paddle.tanh(s) + 1.0])[0]
+        either = paddle.static.nn.cond(paddle.mean(x) > -2.0, way, lambda: x * 2)
+        loss, seen = paddle.mean(fc(x, WIDTH, 'tanh')), paddle.mean(either)
+        train(loss)
+    batch = np.random.RandomState(0).rand(ROWS, WIDTH).astype('float32')
+    return Case(main, startup, lambda _: {'x': batch}, [loss.name, seen.name])
+
+
+def _growth(case: Case, mode: Mode = HOLDING[0]) -> List[int]:
     """Bytes that each run adds for good, from the second on."""
     now = lambda: paddle.base.core.host_memory_stat_current_value('Allocated', 0)
     found = []
-    with executor_mode(HOLDING[0]), fresh_scope():
+    with executor_mode(mode), fresh_scope():
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         long_at_rest()  # what earlier tests have left goes before, not between two runs
         for step in range(STEPS):
             executor.run(case.main, feed=case.feed(step), fetch_list=list(case.fetch))
-            found.append(now())
+            found.append(long_at_rest() if mode.collect else now())
     return [after - before for before, after in zip(found[1:], found[2:])]
 
 
@@ -403,3 +415,16 @@ def test_what_gradients_take_away_again_does_not_pile_up() -> None:
     options = {'fetch_list': case.fetch, 'runtime': 'retaining'}
     report = memory_optimize(case.main, budget=2**30, **options)
     assert 'adds to memory' not in report.note
+
+
+def test_so_do_trips_of_loops_in_them_with_a_collector_too_until_a_plan_leaves_out_what_they_copy(
+) -> None:
+    piled = _growth(_branch_with_a_loop(), TRUE_MODE)
+    copies = 3 * (4 * ROWS * WIDTH + 8)  # of what three trips begin with, and of their number
+    assert piled == [copies] * (STEPS - 2)
+    left, optimized = _branch_with_a_loop(), _branch_with_a_loop()
+    report = release_memory(left.main, fetch_list=left.fetch)
+    assert 'scale' in report.note and 'each run adds to memory' in report.note
+    report = memory_optimize(optimized.main, fetch_list=optimized.fetch)
+    assert 'adds to memory' not in report.note
+    assert _growth(left, TRUE_MODE) == piled and _growth(optimized, TRUE_MODE) == [0] * (STEPS - 2)

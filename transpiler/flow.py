@@ -42,6 +42,10 @@ _PILES_UP = (
     'With collection off, each run adds to memory, for good, what branches make for which no gradient comes: {}. So it does in '
     'Paddle without a rewrite: no figure counts more than one run of it, and no budget can be kept. '
     'Run it with collection on.')
+_TRIPS_PILE_UP = (
+    'As it is, each run adds to memory, for good, what loops in branches copy in each trip for a gradient that never comes: {}. So it '
+    'does in Paddle without a rewrite: no figure counts more than one run of it, and no budget can be kept. '
+    'Make them in a program of their own that trains nothing.')
 _ALIKE = "All {} workers have planned with worker 0's hints, the speed of its machine, and the smallest budget."
 _NO_BUDGET = (
     'budget: what a section of a pipeline needs also depends on how many small batches are under way, so that no budget can be '
@@ -211,7 +215,8 @@ def _stale(chosen: Plan, runtime: Runtime) -> str:
 
 
 def _piles_up(chosen: Plan, runtime: Runtime) -> str:
-    return '' if runtime.collects else _said_of(_PILES_UP, piled_up(chosen.graph))
+    what = _TRIPS_PILE_UP if runtime.collects else _PILES_UP
+    return _said_of(what, piled_up(chosen.graph, runtime.collects))
 
 
 def _said_of(what: str, names: Sequence[str]) -> str:

@@ -40,22 +40,32 @@ def not_forgotten(graph: Graph) -> List[str]:
     return sorted({graph.values[v].name for v in left - emptied})
 
 
-def piled_up(graph: Graph) -> List[str]:
+def piled_up(graph: Graph, collects: bool) -> List[str]:
     """Names of what each run leaves in a new scope that nobody takes away, sorted: of branches in the main block, and in such
-    branches, that keep their scopes for a gradient that is not there. Where the runtime frees dead variables, it is empty."""
+    branches, that keep their scopes for a gradient that is not there. Where the runtime frees dead variables (`collects`), all that is
+    left in them is what trips of loops have copied for the like."""
     with_gradient = {region.forward for region in graph.regions}
     kept: Set[int] = set()
+    loops: Set[int] = set()
     for region in graph.regions:  # each comes after the one around it
-        if (region.kind is RegionKind.BRANCH and region.keeps_scopes and
-                region.id not in with_gradient and graph.ops[region.op].region in kept | {0}):
+        if not region.keeps_scopes or region.id in with_gradient:
+            continue
+        around = graph.ops[region.op].region
+        if region.kind is RegionKind.BRANCH and around in kept | {0}:
             kept.add(region.id)
-    writes = {v for region in kept for op in graph.region_ops(region) for v in op.writes()}
+        elif region.kind is RegionKind.LOOP and around in kept | loops:
+            loops.add(region.id)
+    homes = loops if collects else kept
     released = {
-        graph.values[v].storage for region in kept for op in graph.region_ops(region)
+        graph.values[v].storage for region in homes for op in graph.region_ops(region)
         if op.kind == RELEASE for v in op.writes()
     }
-    left = (graph.values[v] for v in writes)
-    return sorted({v.name for v in left if v.region in kept and v.storage not in released})
+    if collects:
+        left = {copy for region in loops for _, copy in graph.regions[region].arguments}
+    else:
+        left = {v for region in kept for op in graph.region_ops(region) for v in op.writes()}
+    found = (graph.values[v] for v in left)
+    return sorted({v.name for v in found if v.region in homes and v.storage not in released})
 
 
 def _goes_on_with(op: Op) -> Set[int]:
