@@ -300,3 +300,34 @@ def test_what_a_gradients_ops_write_around_it_ends_with_its_last_reader() -> Non
     assert (found['clip'], found['scale'], found['end']) == ([2], [2], [1])  # w and x, x and y, y
     order = list(draft.graph.regions[0].ops)
     assert timeline.peak_within(0, order) == timeline.peak_bytes
+
+
+def test_what_is_copied_for_a_gradient_is_there_twice_when_a_branch_ends_and_gone_behind_its_last_reader(
+) -> None:
+    """Measured on Paddle 3: tests/backends/paddle3/test_loops.py. Residents say the same."""
+    draft = Draft()
+    draft.value('c', 1, fed=True)
+    draft.values('out g')
+    op = draft.op('if', 'c', 'out')
+    when = frozenset({(draft.id('c'), True)})
+    forward = draft.region(op, RegionKind.BRANCH, keeps_scopes=True, copies_kept=True, when=when)
+    draft.values('a b', region=forward)
+    draft.op('make', '', 'a', forward)
+    draft.op('make', 'a', 'b', forward)
+    draft.op('yield', 'b', 'out', forward)
+    draft.op('fill', 'out', 'g')
+    op = draft.op('if', 'c g', '')
+    back = draft.region(op, RegionKind.BRANCH_GRADIENT, forward=forward, when=when, pops=True)
+    draft.values('d e', region=back)
+    draft.op('grad', 'b g', 'd', back)
+    draft.op('grad', 'a d', 'e', back)
+    draft.op('end', 'e', '', back)
+    draft.op('last', 'c', '')
+    timeline = Timeline(draft.graph, COLLECTING, {})
+    found = units(timeline)
+    assert found['make'] == [1, 2] and found['yield'] == [5]  # both, their copies, and the result
+    assert found['fill'] == [4] and found['grad'] == [4, 4] and found['end'] == [2]
+    assert found['if'] == [1, 1] and found['last'] == [0]
+    for point in timeline.points:
+        assert point.bytes == sum(
+            timeline.evaluate(r.size * r.count) for r in timeline.residents(point.op))

@@ -305,9 +305,43 @@ class Timeline:
         is_one = len(regions) == 1 and regions[0].kind is RegionKind.BRANCH_GRADIENT
         return regions[0] if is_one and self._alternatives is not None else None
 
-    def _while_running(self, op: Op, live: Fullest) -> int:
+    def _popping(self, op: Op) -> List[Region]:
+        """The regions of `op`, if one is the gradient of a branch that is through with what that has kept when it ends."""
+        regions = [self._graph.regions[r] for r in op.regions]
+        return regions if self._alternatives and any(r.pops for r in regions) else []
+
+    def _popped(self, region: Region) -> Dict[int, Tuple[int, Size]]:
+        """By storage that the forward part of `region` has kept: the position here of its last reader, who ends it, and its size."""
+        return self.once_for_all_sizes(
+            ('popped', region.id), lambda: dict(self._find_popped(region)) if region.pops else {})
+
+    def _copied(self, region: Region) -> Iterator[Tuple[Optional[Place], Lifetime]]:
+        """What `region` has made and keeps, if it is there twice while its last op runs."""
+        copies = region.copies_kept and not self.lifetimes.runtime.by_data
+        return self._kept_storages(region) if copies else iter(())
+
+    def _find_popped(self, region: Region) -> Iterator[Tuple[int, Tuple[int, Size]]]:
+        forward = self._graph.regions[region.forward]
+        last: Dict[int, int] = {}
+        for op, value in self.lifetimes.touches(forward.id):
+            storage, (at, _) = self._graph.values[value].storage, self.lifetimes.seen_from(
+                op, region.id)
+            last[storage] = max(at, last.get(storage, -1))
+        for place, kept in self._kept_storages(forward):
+            at = max(last.get(storage, -1) for storage in kept.storages)
+            if place is None and at >= 0:
+                yield kept.storages[0], (at, kept.size)
+
+    def _while_running(self, op: Op, live: Fullest, late: Optional[_Late] = None) -> int:
         """Bytes that exist while `op` runs regions where `live` bytes live. A gradient whose branch was not taken hands out zeros,
         which were not made before."""
+        popping = self._popping(op) if late is None else []
+        if popping:
+            return max(
+                live.given(self._place(each)) -
+                sum(self.evaluate(size)
+                    for _, size in self._popped(each).values())
+                for each in popping)
         branch = self._gradient_branch(op)
         if branch is None:
             return live.total + self.while_handing_out(op)
@@ -365,7 +399,7 @@ class Timeline:
 
     def _enter(self, at: int, op: Op, live: Fullest, late: Optional[_Late], own: _Own) -> None:
         """Notes what there is while `op`, at that position, runs regions where `live` bytes live, and what those find."""
-        own.bytes[at] = self._while_running(op, live)
+        own.bytes[at] = self._while_running(op, live, late)
         for inner in map(self._graph.regions.__getitem__, op.regions):
             found = live.given(self._place(inner)) + self.around_a_trip(inner)
             if late and late.ops(inner):
@@ -502,6 +536,12 @@ class Timeline:
                 place, size = self._place_of(region, arrival.handed), self.evaluate(arrival.size)
                 before.note(arrival.at, place, -size)
                 after.note(arrival.at, place, size)
+        for at, size in self._popped(region).values() if late is None else ():
+            after.note(at, None, -self.evaluate(size))
+        for place, copied in self._copied(region):
+            size, end = self.evaluate(copied.size), len(region.ops) - 1
+            before.note(end, place, size)
+            after.note(end, place, -size)
         for left in self._scopes_left_in(region):
             amount, place = self.evaluate(left.size), self._place_left(region, left)
             (before if left.start < 0 else after).note(max(0, left.start), place, amount)
@@ -695,6 +735,10 @@ class Timeline:
                     pending.append((each.region, count * each.region.trips))
 
     def _residents(self, op: int) -> Sequence[Resident]:
+        popping = self._popping(self._graph.ops[op]) if self._graph.ops[op].regions else []
+        if popping:
+            return max((list(self._residents_around(op, each)) for each in popping),
+                       key=self._total)
         branch = self._gradient_branch(self._graph.ops[op])
         if branch is None:
             return [*self._handed_out(self._graph.ops[op]), *self._residents_around(op)]
@@ -714,7 +758,14 @@ class Timeline:
                 coming |= {s for s, a in self._arrivals(inside).items() if a.at > inner_at}
             chosen = self._place(inside or through) if inside or through else None
             for each in fullest(self._there(region, at), lambda e: self.evaluate(e.size), chosen):
-                if isinstance(each, _Left) and through and each.region.id == through.forward:
+                if isinstance(
+                        each,
+                        _Left) and inside and inside.pops and each.region.id == inside.forward:
+                    yield from self._not_popped(each, inside, inner_at)
+                elif isinstance(each, _Left) and through and each.region.id == through.forward:
+                    if through.pops:
+                        yield from self._not_popped(each, through, len(through.ops))
+                        continue
                     yield from (
                         Resident(e.storages[0], e.size, ONE) for e in self._own_kept(each.region))
                 elif isinstance(each, _Left):
@@ -725,6 +776,13 @@ class Timeline:
                 yield from self._left_by_earlier_trips(region)
             inside, inner_at, op = region, at, region.op
 
+    def _not_popped(self, left: _Left, gradient: Region, at: int) -> Iterator[Resident]:
+        """What is still there of `left` while the op at position `at` of its gradient runs."""
+        popped = self._popped(gradient)
+        for each in self._trips_left(left.region, 0):
+            if each.storage not in popped or popped[each.storage][0] >= at:
+                yield each
+
     def _there(self, region: Region,
                at: int) -> Iterator[Tuple[Optional[Place], Union[Lifetime, _Left]]]:
         """What may exist in `region` while the op at position `at` runs."""
@@ -732,6 +790,8 @@ class Timeline:
         for lifetime, place in self._placed(region):
             if lifetime.first <= at <= lifetime.last and id(lifetime) not in handed:
                 yield place, lifetime
+        if at == len(region.ops) - 1:
+            yield from self._copied(region)
         for left in self._scopes_left_in(region):
             if left.start < at <= left.until:
                 yield self._place_left(region, left), left

@@ -270,6 +270,8 @@ class Region:
     label: str = ''  # what the user knows it by
     keeps_scopes: bool = False  # one scope a trip, alive until the gradient has used it
     links: bool = False  # its arguments have the memory of what they stand for; for a gradient a trip's are copied all the same
+    copies_kept: bool = False  # what it keeps for its gradient it copies at the end of a trip
+    pops: bool = False  # the gradient of a branch: what that has kept is gone behind its last reader here, and not at the end
     frees_at_once: bool = False  # what dies in it is freed before the next op starts, by no thread of its own
     when: When = frozenset()  # of values written once: it runs only then
 

@@ -331,10 +331,11 @@ class _Importer:
         check_ends(block)
         region = self._graph.new_region(kind_of(op, block), op=made.id, parent=self._home.id)
         region.label = f'block {region.id}'
-        region.keeps_scopes = has(block, PUSH)
+        region.keeps_scopes = region.copies_kept = has(block, PUSH)
         if region.kind.is_gradient:
             link = checked_link(self._graph, op, block, region, self._pushed, side)
             self._done.links.append(link)
+            region.pops = region.kind is RegionKind.BRANCH_GRADIENT
             if link.doubt:
                 self._done.closed = _CLOSED.format(link.doubt)
         made.backward = made.backward or region.kind.is_gradient
@@ -600,14 +601,14 @@ def _make_as(value: Value, dtype: str) -> None:
 
 def _drop_what_is_named_later(graph: Graph) -> None:
     """The executor works in place on what no op names any more, for its shape either, unless the program says that the two are in
-    one variable."""
+    one variable, or it hands on to the region around."""
     looked_at = {v for op in graph.ops for v in op.shape_reads()}
     storage = lambda value: graph.values[value].storage
     for op in graph.ops:
-        pairs = tuple(
-            (i, j)
-            for i, j in op.facts.in_place
-            if op.operands[i] not in looked_at or storage(op.operands[i]) == storage(op.results[j]))
+        pairs = tuple((i, j)
+                      for i, j in op.facts.in_place
+                      if op.operands[i] not in looked_at or storage(op.operands[i]) == storage(
+                          op.results[j]) or graph.values[op.results[j]].region != op.region)
         if pairs != op.facts.in_place:
             op.facts = replace(op.facts, in_place=pairs)
 
