@@ -178,8 +178,10 @@ def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_pro
     assert judge._is_above(which, 0, None, [{which: 99}]) is above
 
 
-@pytest.mark.parametrize('untouched, kinds', [('', ['CRASH', 'PEAK-later']),
-                                              ('ended with status 11', ['PEAK-later'])])
+@pytest.mark.parametrize('untouched, kinds',
+                         [('', ['CRASH', 'PEAK-later']), ('ended with status 11', ['PEAK-later']),
+                          ('ended with status 6', ['PEAK-later']),
+                          ('RuntimeError: no memory at trial.py:1', ['PEAK-later'])])
 def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does_not(
         untouched: str, kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = trial.Run({}, 0, 40, 40), trial.Run({}, 0, 40, 90)
@@ -188,6 +190,15 @@ def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does
                         lambda *_: Ended(None, 'RuntimeError: optimized: ended with status 11'))
     judge = trial._Judge(SimpleNamespace(case=None), None, before, None, True, False, False, 99)
     assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds
+
+
+@pytest.mark.parametrize('failure, excused', [('ended with status 256', False),
+                                              ('ValueError: other', False),
+                                              ('RuntimeError: this at trial.py:7', True)])
+def test_a_program_that_ended_with_an_error_has_not_failed_only_if_the_untouched_one_ends_with_that(
+        failure: str, excused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, '_run', lambda *_: Ended(None, 'RuntimeError: this at trial.py:1'))
+    assert trial._fails_at_times(None, None, failure) is excused
 
 
 @pytest.mark.parametrize('first, piles_up, kinds', [(40, False, ['SURE']), (40, True, []),
