@@ -6,9 +6,10 @@ between.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, List, Tuple
 
 import paddle
 from paddle.jit.dy2static import pir_partial_program
@@ -22,6 +23,7 @@ from transpiler.backends.watching import FunctionWatch, forget_programs, made_of
 from transpiler.errors import UnsupportedPaddleError
 
 _CSE = 'FLAGS_enable_cse_in_dy2st'
+_RUN, _PLACES = 'call_run_impl_with_hook', ('restore', 'quick_restore')
 _MADE = ('train_program', '_train_program_id', 'infer_program', '_infer_program_id')
 
 
@@ -52,14 +54,19 @@ class _Hook(PartialProgramLayerHook):
         create = partial._create_program
         partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
         partial._prepare_attributes = self._attributes
-        partial.call_run_impl_with_hook = self._run
+        self._runs_in_one = None if hasattr(partial, _RUN) else _RunsInOne(partial, self._check)
+        if self._runs_in_one is None:
+            partial.call_run_impl_with_hook = self._run
         self._planned = Replanned()
         forget_programs(partial, _MADE)
 
     def remove(self) -> None:
         self._partial._hookers.remove(self)
-        for own in ('_create_program', '_prepare_attributes', 'call_run_impl_with_hook'):
+        for own in ('_create_program', '_prepare_attributes', *(() if self._runs_in_one else
+                                                                (_RUN,))):
             del self._partial.__dict__[own]
+        if self._runs_in_one:
+            self._runs_in_one.remove()
         forget_programs(self._partial, _MADE)
 
     def after_append_backward(self, program: Any, inputs: Any, targets: Any, gradients: Any,
@@ -99,9 +106,39 @@ class _Hook(PartialProgramLayerHook):
     def _run(self, inputs: Any, parameters: Any, attributes: Any) -> Any:
         outputs = PartialProgramLayer.call_run_impl_with_hook(self._partial, inputs, parameters,
                                                               attributes)
+        self._check(inputs, parameters, outputs)
+        return outputs
+
+    def _check(self, inputs: Any, parameters: Any, outputs: Any) -> None:
         names = [v.name for v in self._partial._inputs.var_list]
         check_unchanged(self._planned.again, dict(zip(names, inputs)), parameters, outputs)
-        return outputs
+
+
+class _RunsInOne:
+    """Has `ran` told of each call of a function of Paddle 3.0, which leaves no place between running its program and handing on: what
+    was read is noted where Paddle looks whether there is any, what came of it where Paddle puts it in its place."""
+
+    def __init__(self, partial: PartialProgramLayer, ran: Callable[[Any, Any, Any], None]) -> None:
+        self._partial, self._ran = partial, ran
+        self._noted: List[Any] = []  # inputs, parameters, outputs, of the last call
+        partial._valid_vars = self._note
+        for name in _PLACES:
+            setattr(partial._outputs, name, functools.partial(self._placed, name))
+
+    def _note(self, variables: Any) -> Any:
+        self._noted = [*self._noted, variables][-3:]
+        return PartialProgramLayer._valid_vars(self._partial, variables)
+
+    def _placed(self, name: str, outputs: Any) -> Any:
+        inputs, parameters, _ = self._noted
+        self._noted = []
+        self._ran(inputs or (), parameters or (), outputs)
+        return getattr(type(self._partial._outputs), name)(self._partial._outputs, outputs)
+
+    def remove(self) -> None:
+        del self._partial.__dict__['_valid_vars']
+        for name in _PLACES:
+            del self._partial._outputs.__dict__[name]
 
 
 def _as_planned(create: Callable[[bool], Any], is_infer_mode: bool) -> Any:
