@@ -51,9 +51,15 @@ def convolved(x: Any) -> Any:
     return static.nn.fc(paddle.flatten(F.adaptive_avg_pool2d(x, 2), 1), 10)
 
 
+def with_a_parameter(x: Any) -> Any:
+    """Paddle 3.0 loads no program without one."""
+    return x * paddle.create_parameter([x.shape[-1]], 'float32')
+
+
 def spread(x: Any) -> Any:
     """Wide maps that are there at once in the order in which they are built. No product: on some machines that of a part of the rows has
     other bytes than that of all."""
+    x = with_a_parameter(x)
     large = [F.sigmoid(paddle.concat([x] * (60 + n), axis=-1)) for n in range(4)]
     return paddle.concat([paddle.mean(each, axis=-1, keepdim=True) for each in large], axis=-1)
 
@@ -147,8 +153,7 @@ def test_only_parts_that_share_the_batch_evenly_are_made(saved: Path) -> None:
 
 def elementwise(x: Any) -> Any:
     """Its bytes are those of any part by construction; the first result is read behind the chain, too."""
-    first = paddle.abs(x) * paddle.create_parameter([6],
-                                                    'float32')  # 3.0 loads no program without one
+    first = with_a_parameter(paddle.abs(x))
     low, high = paddle.split(F.relu(x - first), 2, axis=1)
     return first + paddle.concat([high, low], axis=1)
 
@@ -187,6 +192,7 @@ def test_what_is_computed_twice_is_probed(saved: Path) -> None:
     """The predictor computes it once."""
 
     def twice(x: Any) -> Any:
+        x = with_a_parameter(x)
         wide = [F.sigmoid(paddle.concat([x] * 64, axis=-1) + float(n)) for n in range(4)]
         return paddle.concat([paddle.mean(each, axis=-1, keepdim=True) for each in wide], axis=-1)
 
