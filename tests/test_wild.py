@@ -201,6 +201,17 @@ def test_a_program_that_ended_with_an_error_has_not_failed_only_if_the_untouched
     assert trial._fails_at_times(None, None, failure) is excused
 
 
+@pytest.mark.parametrize('through', [True, False])
+def test_a_program_that_was_killed_has_not_failed_only_if_untouched_it_never_runs(
+        through: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([
+        'RuntimeError: this', 'ended with status 6', '' if through else 'ended with status 139',
+        *['Error'] * 9
+    ])
+    monkeypatch.setattr(trial, '_run', lambda *_: Ended(None, next(ends)))
+    assert trial._fails_at_times(None, None, 'ended with status 11') is not through
+
+
 @pytest.mark.parametrize('first, piles_up, kinds', [(40, False, ['SURE']), (40, True, []),
                                                     (90, True, ['SURE'])])
 def test_what_piles_up_from_run_to_run_may_pass_what_is_sure_in_later_runs_alone(

@@ -61,8 +61,8 @@ class _Own(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """A storage that a branch makes for the region around it, at this position of its own; from what of its own that takes over
-    the buffer, if it does."""
+    """A storage that a branch makes for the region around it, at this position of its own; `handed` is what of its own gives it the
+    buffer, if that does."""
 
     at: int
     size: Size
@@ -735,7 +735,7 @@ class Timeline:
                     pending.append((each.region, count * each.region.trips))
 
     def _residents(self, op: int) -> Sequence[Resident]:
-        popping = self._popping(self._graph.ops[op]) if self._graph.ops[op].regions else []
+        popping = self._popping(self._graph.ops[op])
         if popping:
             return max((list(self._residents_around(op, each)) for each in popping),
                        key=self._total)
@@ -756,16 +756,13 @@ class Timeline:
             absent, gone = self._missing_while(op, inside)
             if inside is not None:
                 coming |= {s for s, a in self._arrivals(inside).items() if a.at > inner_at}
-            chosen = self._place(inside or through) if inside or through else None
+            gradient = inside or through
+            chosen = self._place(gradient) if gradient else None
+            pops = gradient if gradient and gradient.pops else None
             for each in fullest(self._there(region, at), lambda e: self.evaluate(e.size), chosen):
-                if isinstance(
-                        each,
-                        _Left) and inside and inside.pops and each.region.id == inside.forward:
-                    yield from self._not_popped(each, inside, inner_at)
+                if isinstance(each, _Left) and pops and each.region.id == pops.forward:
+                    yield from self._not_popped(each, pops, inner_at if inside else len(pops.ops))
                 elif isinstance(each, _Left) and through and each.region.id == through.forward:
-                    if through.pops:
-                        yield from self._not_popped(each, through, len(through.ops))
-                        continue
                     yield from (
                         Resident(e.storages[0], e.size, ONE) for e in self._own_kept(each.region))
                 elif isinstance(each, _Left):

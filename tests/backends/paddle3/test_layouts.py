@@ -53,12 +53,7 @@ BUILDS: Dict[str, Build] = {
     'convolutions': convolutions
 }
 
-on_3_0 = pytest.mark.skipif(
-    paddle.__version__.startswith('3.0.'),
-    reason='what kernels of 3.0 allocate, and oneDNN makes there in bfloat16, is in no table')
 
-
-@on_3_0
 @pytest.mark.parametrize('name', BUILDS)
 def test_they_are_in_what_a_program_is_said_to_need(name: str) -> None:
     build = BUILDS[name]
@@ -93,7 +88,6 @@ def _without_collection() -> Tuple[int, float]:
     return report.sure_bytes, max(run(case, steps=3).peaks) * MIB
 
 
-@on_3_0
 def test_nor_where_collection_is_off() -> None:
     surely, measured = apart(_without_collection)
     assert measured <= surely
