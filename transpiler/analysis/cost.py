@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 from dataclasses import dataclass
-from typing import List, Mapping, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from transpiler.ir import Graph, Op, Region
 
@@ -52,8 +52,13 @@ class CostModel:
                 self.whole_seconds(graph, op, dims) for op in graph.region_ops(region)))
         return [bisect.bisect_left(ends, end + seconds, lo=at) - at for at, end in enumerate(ends)]
 
-    def whole_seconds(self, graph: Graph, op: Op, dims: Mapping[str, int]) -> float:
-        """One run of `op` and of what it runs, loops with all their trips."""
+    def whole_seconds(self,
+                      graph: Graph,
+                      op: Op,
+                      dims: Mapping[str, int],
+                      of_region: Optional[Callable[[int], float]] = None) -> float:
+        """One run of `op` and of what it runs, loops with all their trips. `of_region`: seconds of one run of a region's ops; all
+        of them one after the other unless it says otherwise."""
         if not op.regions:
             return self.seconds(graph, op, dims)
         total = 0.0
@@ -61,7 +66,8 @@ class CostModel:
             facts = graph.regions[inner]
             loops = facts.kind.is_loop
             trips = facts.trips.evaluate(dims) if loops else 1
-            total += trips * self.region_seconds(graph, inner, dims)
+            once = of_region(inner) if of_region else self.region_seconds(graph, inner, dims)
+            total += trips * once
             if loops:
                 total += trips * self._trip_seconds(graph, facts, dims)
         return total

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.dependences import dependences
-from transpiler.analysis.makespan import makespan
+from transpiler.analysis.makespan import clock_seconds
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import unknown_workspaces
-from transpiler.ir import Graph, RegionKind, ValueKind
+from transpiler.ir import Graph, Op, RegionKind, ValueKind
 from transpiler.passes.context import Reuse
 from transpiler.passes.replay import is_choice
 from transpiler.planning import Plan, PlanOptions
@@ -114,11 +113,20 @@ def _order(plan: Plan, threads: int, dims: Mapping[str, int],
            cost: CostModel) -> Optional[OrderReport]:
     """The processors of this machine are meant, as many of them as the runtime has threads for."""
     processors = min(threads, len(os.sched_getaffinity(0)))
-    if 0 not in plan.held or plan.served or processors < 2:
+    if not plan.held or plan.served or processors < 2:
         return None
-    found = dependences(plan.original, 0)
-    seconds = [cost.whole_seconds(plan.original, plan.original.ops[op], dims) for op in found.ops]
-    return OrderReport(processors, sum(seconds), makespan(found, seconds, processors))
+    graph = plan.original
+
+    def op_seconds(op: Op, of_region: Callable[[int], float]) -> float:
+        return cost.whole_seconds(graph, op, dims, of_region)
+
+    def by_clock(held: Collection[int]) -> float:
+        return clock_seconds(graph, held, op_seconds, processors)
+
+    return OrderReport(processors,
+                       step_seconds=by_clock(range(len(graph.regions))),
+                       clock_seconds=by_clock(()),
+                       held_seconds=by_clock(plan.held))
 
 
 def _inner_clones(graph: Graph) -> int:

@@ -115,17 +115,19 @@ class RecomputeReport:
 
 @dataclass(frozen=True)
 class OrderReport:
-    """What it takes to hold the order of the main block. Seconds of a step of the program as it was, predicted: of one processor, and of
-    the clock if `processors` are idle and ops that do not need each other run side by side. One after the other they do not."""
+    """What it takes to hold the order of the main block, and of loops and branches. Seconds of a step of the program as it was,
+    predicted: of one processor, and of the clock if `processors` are idle: if ops that do not need each other run side by side
+    everywhere, and if they do not where the order is held."""
 
     processors: int
     step_seconds: float
     clock_seconds: float
+    held_seconds: float
 
     @property
     def share(self) -> float:
         """Of the untouched step's time by the clock, which a held order takes more; time to compute again comes on top."""
-        return self.step_seconds / self.clock_seconds - 1 if self.clock_seconds else 0.0
+        return self.held_seconds / self.clock_seconds - 1 if self.clock_seconds else 0.0
 
     def __str__(self) -> str:
         return (

@@ -24,7 +24,7 @@ from transpiler.backends.paddle3.tensors import item_bytes
 from transpiler.ir import NOTHING, Op, Size, Value, ValueKind
 
 TABLE = Path(__file__).with_name('workspaces.json')
-# Versions whose kernels take what the table says. In 3.0 gradients of broadcasts and of batch_norm take less.
+# Versions whose kernels take what the table says. In 3.0 some take less, as gradients of broadcasts.
 _COVERED = ('3.2', '3.3')
 # They make numbers that the program has; `data` is what the caller gives.
 NUMBERS = ('full', 'full_int_array')
@@ -44,9 +44,8 @@ def is_covered(version: str = paddle.__version__) -> bool:
 
 
 def look_up(imported: ImportedProgram) -> None:
-    """Says of each op of the graph what its kernel allocates; None if nobody knows."""
-    if not is_covered():
-        return
+    """Says of each op of the graph what its kernel allocates, or at most allocates if the table is of another Paddle; None if nobody
+    knows."""
     values = imported.graph.values
     for at, handle in imported.handles.items():
         op = imported.graph.ops[at]

@@ -14,7 +14,7 @@ from transpiler.backends.paddle3 import environment
 from transpiler.backends.paddle3.emitter import Emitted, emit, printed
 from transpiler.backends.paddle3.framing import check_frame
 from transpiler.backends.paddle3.importer import Cut, ImportedProgram, import_program
-from transpiler.backends.paddle3.known_workspaces import look_up
+from transpiler.backends.paddle3.known_workspaces import is_covered, look_up
 from transpiler.backends.paddle3.naming import named
 from transpiler.backends.paddle3.packing import (Place, dump_trained, load, places, places_in_copy,
                                                  trains_blocks, values_at)
@@ -92,6 +92,8 @@ class LivePrograms:
              skipped: FrozenSet[str]) -> ImportedProgram:
         imported = import_program(target, fetched, skipped)
         look_up(imported)
+        if not is_covered():
+            measure(imported)
         return imported
 
     def run_kernels(self, imported: ImportedProgram) -> None:
