@@ -85,6 +85,7 @@ class Runtime:
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
             give back what a later one would still hold.
         threads: so many ops of the main block it runs side by side, where processors are idle and no order is held.
+        ops_per_release: the ops that it takes to release one value; 0 where one op releases any number.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Runtime:
     keeps_fetched: bool = False
     bears_delays: bool = False
     threads: int = 4
+    ops_per_release: int = 0
 
     def in_segments(self) -> Runtime:
         """The same for a program whose main region runs in segments: there it works in place nowhere by itself."""
@@ -129,6 +131,9 @@ PADDLE_2_6 = Upkeep(op_bytes=60_000,
                     segment_op_seconds=0.2e-3,
                     name_bytes=4_000,
                     name_seconds=0.2e-3)
+# Paddle 3.3.1, likewise (tests/backends/paddle3/test_upkeep.py): a pair takes 10 to 48 bytes, 0.2 to 0.3 microseconds, and most of
+# it is given back once the first run is through.
+PADDLE_3 = Upkeep(op_bytes=13_000, pair_bytes=16, pair_seconds=0.3e-6)
 # Paddle's executor with garbage collection on, its default.
 COLLECTING = Runtime('collecting',
                      collects=True,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import FORGET, MEMORY_KINDS, RELEASE, Graph, Op, ValueKind
+from transpiler.ir import FORGET, MEMORY_KINDS, RELEASE, Graph, Op, Region, ValueKind
 from transpiler.runtime import Runtime
 
 Segments = Tuple[Tuple[int, int], ...]  # first and last position in the main region
@@ -105,15 +105,24 @@ def upkeep(graph: Graph, runtime: Runtime, segments: Segments = ()) -> UpkeepOf:
     """What `runtime` keeps of `graph` besides tensors if its main region runs in these segments."""
     facts = runtime.upkeep
     inside = sum(last - first + 1 for first, last in segments)
-    ready = [len(r.ops) for r in graph.regions if r.id and not r.frees_at_once]
+    ready = [_ops_of(graph, r, runtime) for r in graph.regions if r.id and not r.frees_at_once]
     in_order = inside + sum(len(r.ops) for r in graph.regions if r.frees_at_once)
-    ready.append(len(graph.regions[0].ops) - inside + len(segments))
+    ready.append(_ops_of(graph, graph.regions[0], runtime) - inside + len(segments))
     pairs, names = sum(n * n for n in ready), _names(graph, segments)
     return UpkeepOf(
         sum(ready) * facts.op_bytes + pairs * facts.pair_bytes + in_order * facts.segment_op_bytes +
         names * facts.name_bytes,
         sum(ready) * facts.op_seconds + pairs * facts.pair_seconds +
         in_order * facts.segment_op_seconds + names * facts.name_seconds)
+
+
+def _ops_of(graph: Graph, region: Region, runtime: Runtime) -> int:
+    """How many ops the executor runs for those of `region`, which has those that it runs in segments."""
+    if not runtime.ops_per_release:
+        return len(region.ops)
+    return sum(
+        len(op.results) * runtime.ops_per_release if op.kind == RELEASE else 1
+        for op in graph.region_ops(region.id))
 
 
 def _names(graph: Graph, segments: Segments) -> int:

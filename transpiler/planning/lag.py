@@ -9,7 +9,7 @@ from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import IN_PLACE, PROMPT, REUSE, REUSE_SMALL, SURE, Sequences
+from transpiler.planning.sequences import IN_PLACE, PROMPT, RECENT, REUSE, REUSE_SMALL, SURE, Sequences
 
 _WORTH_A_CHANGE = 1.02
 # What more is taken for nothing: the names of an order, of releases.
@@ -100,7 +100,7 @@ def _free_in_time(runner: Runner, start: Plan, otherwise: Plan) -> Plan:
     rows = any(v.kind is ValueKind.SELECTED_ROWS and v.size is not None for v in start.graph.values)
     if rows or start.graph.has_bounds:
         return otherwise
-    candidate = runner.run((SURE,), start)
+    candidate = runner.run((RECENT,), start)
     added = len(candidate.graph.regions[0].ops) - len(start.graph.regions[0].ops)
     allowed = _MOST_FOR_RELEASES * runner.step_seconds / runner.context.cost.seconds_per_op
     if (added <= allowed and candidate.after.peak_bytes <= otherwise.after.peak_bytes * _NOTHING and

@@ -15,7 +15,7 @@ from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import Reuse
 from transpiler.passes.releases.in_time import without_collector
-from transpiler.planning.sequences import PROMPT, SURE, NamedPass
+from transpiler.planning.sequences import PROMPT, RECENT, SURE, NamedPass
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Plan:
     @property
     def frees_in_time(self) -> bool:
         """Whether it releases itself what a late collector would let pile up."""
-        return PROMPT in self.steps or SURE in self.steps
+        return not {PROMPT, RECENT, SURE}.isdisjoint(self.steps)
 
 
 def _untold(what: str) -> None:

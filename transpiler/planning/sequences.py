@@ -10,7 +10,7 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.releases.emptied_arrays import empty_arrays
 from transpiler.passes.hand_out import hand_out_of_branches
 from transpiler.passes.hoist import hoist_storages
-from transpiler.passes.releases.in_time import release_surely
+from transpiler.passes.releases.in_time import release_recent, release_surely
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.late_fetches import put_off_fetches
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
@@ -61,6 +61,7 @@ ARRAYS = NamedPass('emptied arrays', empty_arrays, _needs(Can.RELEASE))
 RELEASE = NamedPass('release', release_storages, _needs(Can.RELEASE, Can.SHARE))
 PROMPT = NamedPass('prompt release', hand_on_or_release, _needs(Can.RELEASE))
 SURE = NamedPass('sure release', release_surely, _needs(Can.RELEASE))
+RECENT = NamedPass('recent release', release_recent, _needs(Can.RELEASE))
 FRESH = NamedPass('fresh start', forget_earlier_runs, _needs(Can.CLEAN_START))
 FETCHES = NamedPass('fetches put off', put_off_fetches, _needs(Can.PUT_OFF))
 SUMS = NamedPass('sums early', sum_early, _needs(Can.PIN))

@@ -8,7 +8,7 @@ import paddle
 
 from transpiler.backends.settings import collects_garbage
 from transpiler.errors import UnsupportedPaddleError
-from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime, Upkeep
+from transpiler.runtime import COLLECTING, PADDLE_3, RETAINING, Can, Runtime
 
 SUPPORTED = ('3.0', '3.1', '3.2', '3.3')
 # Its values cannot be renamed, and no buffer is handed on to another variable.
@@ -17,6 +17,9 @@ _CAN = frozenset({Can.PIN, Can.RELEASE, Can.UNITE})
 ORDER_ALONE = frozenset({Can.PIN})
 # Each loop and branch has a collector of its own, and that may be any number of ops and trips behind.
 _DELAYS = replace(COLLECTING.delays, inner_ops=1 << 12, trips=1 << 30)
+
+# `set_` and `share_var`.
+_OPS_PER_RELEASE = 2
 
 
 def check_paddle(version: str = paddle.__version__) -> None:
@@ -32,8 +35,13 @@ def runtime() -> Runtime:
     if not collects_garbage():
         return replace(RETAINING,
                        can=_CAN,
-                       upkeep=Upkeep(),
+                       upkeep=PADDLE_3,
                        keeps_fetched=True,
                        first_run_frees=False,
                        keeps_inner=True)
-    return replace(COLLECTING, can=_CAN, upkeep=Upkeep(), delays=_DELAYS, keeps_fetched=True)
+    return replace(COLLECTING,
+                   can=_CAN,
+                   upkeep=PADDLE_3,
+                   delays=_DELAYS,
+                   keeps_fetched=True,
+                   ops_per_release=_OPS_PER_RELEASE)

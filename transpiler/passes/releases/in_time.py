@@ -3,15 +3,18 @@
 Needs: an order that is held. Keeps: that order. Changes: adds SHARE and RELEASE ops to the main region.
 
 What is dead stays until the peak would be passed, and goes with all that has died by then: each op more costs time, and
-Paddle's executor memory of its own, which grows with the square of the ops (about 43 bytes times it).
+Paddle's executor memory of its own, which grows with the square of the ops (about 43 bytes times it). Where each value that is
+released takes ops of its own, and no budget is to be kept, only what a late collector may still hold goes by itself.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections import deque
 from itertools import accumulate
 from operator import add
-from typing import Dict, FrozenSet, List, Mapping, Sequence
+from typing import Deque, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from transpiler.analysis.cost import CostModel
 from transpiler.analysis.elsewhere import other_ways, some_sizes, without
@@ -27,11 +30,25 @@ from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, un
 
 # Of the peak. What is above is for kernels that take memory of their own that nobody knows of.
 _FULL = 0.95
+# A collector that is late has freed what died so long ago, by the model; and of the peak, what is not worth ops of its own.
+_LATE_SECONDS = 10e-3
+_NOT_WORTH = 4e-3
 
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Releases whatever would lift the main region above its peak if the collector never came."""
     release_in_time(graph, context.collecting(graph))
+    return graph
+
+
+def release_recent(graph: Graph, context: PassContext) -> Graph:
+    """The same; where each value takes ops of its own, of what is large, and died so lately that a late collector may still hold it."""
+    timeline = context.collecting(graph)
+    if context.runtime.ops_per_release:
+        least = math.ceil(timeline.peak_bytes * _NOT_WORTH)
+        release_in_time(graph, timeline, _late_since(graph, timeline, context.cost), least)
+    else:
+        release_in_time(graph, timeline)
     return graph
 
 
@@ -116,16 +133,31 @@ def _late_rows(graph: Graph, timeline: Timeline) -> int:
     return max((sum(dead.get(at - k, 0) for k in late) for at in dead), default=0)
 
 
-def release_in_time(graph: Graph, timeline: Timeline) -> None:
+def _late_since(graph: Graph, timeline: Timeline, cost: CostModel) -> List[int]:
+    """By position of the main region, and at its end: from which one on what dies may still be there, if the collector is late."""
+    seconds = (cost.whole_seconds(graph, op, timeline.dims) for op in graph.region_ops(0))
+    starts = [0.0, *accumulate(seconds)]
+    return [bisect.bisect_left(starts, start - _LATE_SECONDS) for start in starts]
+
+
+def release_in_time(graph: Graph,
+                    timeline: Timeline,
+                    since: Optional[Sequence[int]] = None,
+                    least: int = 1) -> None:
     """Releases what the collector would free before the ops at which all that is dead would fill the memory up to the peak of
     `timeline`, which is of `graph` under a runtime that collects.
 
     Each name that holds an allocation in turn is released, or the buffer would stay with the others. Paddle's executor
     hands a buffer over in place only between names that nothing touches later, as a release does: the SHARE op that it
     would have inserted is written out.
+
+    Args:
+        since: by position of the main region, and at its end: what died before that position is gone. None: all is there.
+        least: the bytes of what is released at the least.
     """
     names = mortal(graph, timeline)
-    write_chosen(graph, timeline, _in_time(graph, timeline, frozenset(names)), names)
+    chosen = _in_time(graph, timeline, frozenset(names), since, least)
+    write_chosen(graph, timeline, chosen, names)
 
 
 def write_chosen(graph: Graph, timeline: Timeline, released: Mapping[int, Sequence[Lifetime]],
@@ -162,25 +194,34 @@ def _in_groups(values: List[int], most: int) -> List[List[int]]:
     return [values[start:start + most] for start in range(0, len(values), most)]
 
 
-def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int]) -> Dict[int, List[Lifetime]]:
+def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int],
+             since: Optional[Sequence[int]], least: int) -> Dict[int, List[Lifetime]]:
     """What to release before which position of the main region, or behind the last, as late as that can be at the sizes of
     `timeline`, and at some others."""
     sizes = [timeline, *(timeline.at(dims) for dims in some_sizes(timeline.dims))]
     rooms = [_rooms(graph, *each, mortal) for each in zip(sizes, _least_peaks(graph, sizes))]
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
-        if timeline.evaluate(lifetime.size) and mortal.issuperset(lifetime.storages):
+        if timeline.evaluate(lifetime.size) >= least and mortal.issuperset(lifetime.storages):
             ending.setdefault(lifetime.last + 1, []).append(lifetime)
     released: Dict[int, List[Lifetime]] = {}
-    dead: List[Lifetime] = []
+    dead: Deque[Lifetime] = deque()
     dead_bytes = [0] * len(sizes)
+
+    def count(lifetimes: Sequence[Lifetime], sign: int) -> None:
+        for i, each in enumerate(sizes if lifetimes else ()):
+            dead_bytes[i] += sign * sum(each.evaluate(lifetime.size) for lifetime in lifetimes)
+
     for at in range(len(graph.regions[0].ops) + 1):
+        while since is not None and dead and dead[0].last + 1 < since[at]:
+            count([dead.popleft()], -1)
         new = ending.get(at, [])
         dead += new
-        for i, each in enumerate(sizes if new else ()):
-            dead_bytes[i] += sum(each.evaluate(lifetime.size) for lifetime in new)
+        count(new, 1)
         if dead and any(bytes_ > room[at] for bytes_, room in zip(dead_bytes, rooms)):
-            released[at], dead, dead_bytes = dead, [], [0] * len(sizes)
+            released[at] = list(dead)
+            count(released[at], -1)
+            dead.clear()
     return released
 
 
