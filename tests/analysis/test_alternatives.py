@@ -58,7 +58,7 @@ def units(timeline: Timeline) -> Dict[str, List[int]]:
     """Live units by kind of op, without the condition's four bytes."""
     found: Dict[str, List[int]] = {}
     for point in timeline.points:
-        op = timeline._graph.ops[point.op]  # pylint: disable=protected-access
+        op = timeline.graph.ops[point.op]
         assert point.bytes % UNIT == 4
         found.setdefault(op.kind, []).append(point.bytes // UNIT)
     return found
