@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
 
@@ -164,3 +164,36 @@ def test_what_works_in_place_only_in_a_batch_of_one_needs_less_there() -> None:
     for rows in (1, 3):  # at the batch that the plan is for, or elsewhere
         elsewhere = Elsewhere(original, COLLECTING, {'N': rows})
         assert elsewhere.grows(kept) and not elsewhere.grows(program(False))
+
+
+def _beside_what_nobody_knows(rows: int) -> Tuple[Graph, Graph]:
+    """A program whose peak stands at one op, and another order of it: there an op that makes what nobody knows the size of runs
+    beside more than it did. All else is `rows` long."""
+    graphs = []
+    for order in ('count wide narrow', 'wide count narrow'):
+        draft = Draft()
+        draft.values('x y', rows, fed=True)
+        draft.value('w', 2 * rows)
+        draft.value('n')
+        unknown = draft.graph.values[draft.value('u')]
+        draft.graph.change(unknown.id, shape=None, size=None)
+        draft.value('c', 16, fetched=True)
+        made = {
+            'count': lambda: (draft.op('count', 'x', 'u'), draft.op('mean', 'u', 'c')),
+            'wide': lambda: draft.op('wide', 'y', 'w'),
+            'narrow': lambda: draft.op('narrow', 'w', 'n')
+        }
+        for name in order.split():
+            made[name]()
+        graphs.append(draft.graph)
+    return graphs[0], graphs[1]
+
+
+def test_an_op_whose_result_nobody_knows_the_size_of_may_not_run_beside_more_if_that_may_matter(
+) -> None:
+    before, after = _beside_what_nobody_knows(4096)
+    dims: Dict[str, int] = {}
+    one, other = (Timeline(graph, COLLECTING, dims).peak_bytes for graph in (before, after))
+    assert other <= one  # as far as sizes are known
+    assert Elsewhere(before, COLLECTING, dims).grows(after)
+    assert not Elsewhere(after, COLLECTING, dims).grows(before)

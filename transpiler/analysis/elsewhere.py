@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
 
-from transpiler.ir import RELEASE, Graph, Op, RegionKind
+from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, ValueKind
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
@@ -16,6 +16,7 @@ _SHARES = 8
 _MOST_ALONE = 6
 _MOST_BRANCHES = 8
 _MOST_CONDITIONS = 3
+_MOST_UNKNOWN = 8
 
 
 def other_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
@@ -36,6 +37,19 @@ def some_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
                 ...] = (lambda d: d // 2, math.isqrt, lambda d: 1, lambda d: d * _MORE)
     found = [{s: d if is_trip(s) else max(1, way(d)) for s, d in dims.items()} for way in ways]
     return [each for i, each in enumerate(found) if each != dims and each not in found[:i]]
+
+
+def unknown_results(graph: Graph) -> List[Dict[int, Size]]:
+    """What ops make and nobody knows how large it becomes before a run: all of it, and some alone, as large as what the op reads."""
+    found: Dict[int, Size] = {}
+    for op in graph.walk():
+        sizes = (found.get(v, graph.values[v].bound) for v in op.reads())
+        read = Size.total(size for size in sizes if size is not None)
+        for value in map(graph.values.__getitem__, op.writes()):
+            if value.kind is ValueKind.DENSE and value.bound is None and not value.persistable:
+                found.setdefault(value.id, read)
+    alone = [{value: size} for value, size in list(found.items())[:_MOST_UNKNOWN]]
+    return [found, *alone] if len(found) > 1 else alone
 
 
 def alike_at_one(graph: Graph, sizes: Iterable[Mapping[str, int]]) -> List[FrozenSet[str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import operator
 from dataclasses import dataclass, field, fields, replace
-from typing import AbstractSet, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Tuple)
 
 from transpiler.ir.facts import OpFacts
 from transpiler.ir.intrinsics import UNCOPIED
@@ -384,6 +385,15 @@ class Graph:
     def without_bounds(self) -> Graph:
         """The same, as if all whose size is not known took nothing."""
         values = [replace(v, at_most=None) if v.at_most is not None else v for v in self.values]
+        return Graph(values, list(self.ops), list(self.regions))
+
+    def with_sizes(self, sizes: Mapping[int, Size]) -> Graph:
+        """The same, as if values of which nobody knows the size, and what is declared like them, had these."""
+        unknown = (v for v in self.values if v.bound is None)
+        found = {v.id: sizes.get(v.id, sizes.get(v.copy_of)) for v in unknown}
+        values = [
+            v if found.get(v.id) is None else replace(v, size=found[v.id]) for v in self.values
+        ]
         return Graph(values, list(self.ops), list(self.regions))
 
     def without_conversions(self) -> Graph:

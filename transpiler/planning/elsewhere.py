@@ -1,14 +1,15 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what an op reads is as
 large as what it makes, where kernels allocate less for themselves than they may, where what the data decides is less than it can
-be, where nothing is held in other layouts, where branches are not taken (at some other sizes, too), and in the first run of a
-runtime that retains."""
+be, or takes something where nobody knows how much, where nothing is held in other layouts, where branches are not taken (at some
+other sizes, too), and in the first run of a runtime that retains."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from transpiler.analysis.elsewhere import alike_at_one, other_sizes, other_ways, some_sizes, without
+from transpiler.analysis.elsewhere import (alike_at_one, other_sizes, other_ways, some_sizes,
+                                           unknown_results, without)
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
@@ -109,6 +110,9 @@ def _changes(original: Graph, dims: Mapping[str, int],
         found.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
         found.append(_Change(Graph.without_conversions, sizes))
+    found += [
+        _Change(partial(Graph.with_sizes, sizes=each), here) for each in unknown_results(original)
+    ]
     ways = other_ways(original)
     found += [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
     for names in alike_at_one(original, sizes):
