@@ -48,6 +48,7 @@ _BROKE_A_PROMISE = {
     'what is computed again where nothing else is changed': '22778',
     'what a release leaves the type of': '9855:hold,10418,22847:hold',
     'what stands beside a result that nobody knows the size of': '230101:hold',
+    'a name that was let go of, whose memory another has': '232666:seq',
     'plans for a budget that need more elsewhere': '20983,21193,21538,21672:hold',
     'what is chosen for a branch that is not taken': '61139',
     'trips in a first run that holds them': '72003:hold,80079:hold',

@@ -10,7 +10,7 @@ from typing import Dict, FrozenSet, List, Set
 
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import Graph, Op
+from transpiler.ir import RELEASE, Graph, Op
 from transpiler.passes.releases.in_time import ends_with_release, mortal, write_chosen
 
 
@@ -21,6 +21,11 @@ def release_unread(graph: Graph, timeline: Timeline) -> None:
     `timeline` is of `graph`.
     """
     names, named = mortal(graph, timeline), named_unread(graph)
+    # Their memory may be there still, under another name.
+    let_go = {
+        graph.values[v].storage for op in graph.region_ops(0) if op.kind == RELEASE
+        for v in op.writes()
+    }
     released: Dict[int, List[Lifetime]] = {}
     held: Set[int] = set()
     for lifetime in timeline.lifetimes.by_region[0].values():
@@ -30,7 +35,7 @@ def release_unread(graph: Graph, timeline: Timeline) -> None:
         if names.keys() >= set(lifetime.storages):
             released.setdefault(lifetime.last + 1, []).append(lifetime)
         else:
-            held.update(lifetime.storages)
+            held.update(s for s in lifetime.storages if s not in let_go)
     _count_as_read(graph, held)
     write_chosen(graph, timeline, released, names)
 
