@@ -131,9 +131,6 @@ PADDLE_2_6 = Upkeep(op_bytes=60_000,
                     segment_op_seconds=0.2e-3,
                     name_bytes=4_000,
                     name_seconds=0.2e-3)
-# Paddle 3.3.1, likewise (tests/backends/paddle3/test_upkeep.py): a pair takes 10 to 48 bytes, 0.2 to 0.3 microseconds, and most of
-# it is given back once the first run is through.
-PADDLE_3 = Upkeep(op_bytes=13_000, pair_bytes=16, pair_seconds=0.3e-6)
 # Paddle's executor with garbage collection on, its default.
 COLLECTING = Runtime('collecting',
                      collects=True,

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
 
-from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size, ValueKind
+from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size
 from transpiler.ir.symbols import is_trip
 
 _MORE = 4
@@ -46,7 +46,7 @@ def unknown_results(graph: Graph) -> List[Dict[int, Size]]:
         sizes = (found.get(v, graph.values[v].bound) for v in op.reads())
         read = Size.total(size for size in sizes if size is not None)
         for value in map(graph.values.__getitem__, op.writes()):
-            if value.kind is ValueKind.DENSE and value.bound is None and not value.persistable:
+            if value.unsized:
                 found.setdefault(value.id, read)
     alone = [{value: size} for value, size in list(found.items())[:_MOST_UNKNOWN]]
     return [found, *alone] if len(found) > 1 else alone

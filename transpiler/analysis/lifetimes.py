@@ -52,9 +52,7 @@ class Lifetimes:
         self.positions = Positions(graph)
         self.position = self.positions.of
         self._sizes = _storage_sizes(graph, runtime)
-        self.unsized = tuple(v.id
-                             for v in graph.values
-                             if v.kind is ValueKind.DENSE and v.bound is None and not v.persistable)
+        self.unsized = tuple(v.id for v in graph.values if v.unsized)
         self.by_region: Dict[int, RegionLifetimes] = {r.id: {} for r in graph.regions}
         self._by_name = act_by_name(graph)
         self.in_place = InPlace(graph, self._by_name,

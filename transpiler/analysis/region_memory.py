@@ -104,6 +104,7 @@ class RegionMemory:
     # Where memory is, of what excludes each other
 
     def place(self, region: Region) -> Optional[Place]:
+        """Among what excludes each other, where the scopes of `region` are; None if they exclude nothing."""
         return self.alternatives.of_scopes(region) if self.alternatives else None
 
     def place_of(self, region: Region, lifetime: Lifetime) -> Optional[Place]:
@@ -115,6 +116,7 @@ class RegionMemory:
         return place if place is None or gone or self._begins_anew(region) else None
 
     def place_left(self, region: Region, left: Left) -> Optional[Place]:
+        """The place of scopes that are left in `region`, if they are gone before their branch is next left out."""
         place = self.place(left.region)
         gone = left.until < len(region.ops)
         return place if place is None or gone or self._begins_anew(region) else None
@@ -219,6 +221,7 @@ class RegionMemory:
                 self.graph.ops[loop.op].region == self.graph.ops[region.op].region)
 
     def missing_bytes(self, region: Region, missing: Missing) -> int:
+        """The bytes of what is `missing` in `region`."""
         absent, gone = missing
         sums = self._sums(region) if absent else {}
         scopes = gone * self.kept_bytes(self.graph.regions[region.forward]) if gone else 0
@@ -263,6 +266,7 @@ class RegionMemory:
             s for s in self._sums(region) if self.graph.values[s].kind is ValueKind.ARRAY)
 
     def grows(self, region: Region) -> bool:
+        """Whether the trips of `region` add to arrays while the scopes that they read go."""
         return self._waits_for_sums(region) and bool(self._growing(region))
 
     def handed_out(self, op: Op) -> Iterator[Resident]:
@@ -289,6 +293,7 @@ class RegionMemory:
         return regions if self.alternatives and any(r.pops for r in regions) else []
 
     def total(self, residents: Iterable[Resident]) -> int:
+        """Bytes of all of them."""
         return sum(self.evaluate(r.size) * self.evaluate(r.count) for r in residents)
 
     # What is kept for gradients
@@ -300,6 +305,7 @@ class RegionMemory:
         return self._kept_sizes[region]
 
     def kept_bytes(self, region: Region) -> int:
+        """`kept_per_trip`, evaluated."""
         if region.id not in self._kept:
             self._kept[region.id] = self.evaluate(self.kept_per_trip(region.id))
         return self._kept[region.id]

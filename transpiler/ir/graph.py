@@ -86,6 +86,11 @@ class Value:
         return self.at_most if self.size is None else self.size
 
     @property
+    def unsized(self) -> bool:
+        """Whether it is a tensor of a run of which nobody knows before how large it can become: it is in no figure."""
+        return self.kind is ValueKind.DENSE and self.bound is None and not self.persistable
+
+    @property
     def known_outside(self) -> bool:
         """Whether who runs the program gives it or takes it: fed, fetched, or kept from run to run."""
         return self.fed or self.fetched or self.persistable

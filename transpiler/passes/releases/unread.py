@@ -35,7 +35,7 @@ def release_unread(graph: Graph, timeline: Timeline) -> None:
         if names.keys() >= set(lifetime.storages):
             released.setdefault(lifetime.last + 1, []).append(lifetime)
         else:
-            held.update(s for s in lifetime.storages if s not in let_go)
+            held.update(set(lifetime.storages) - let_go)
     _count_as_read(graph, held)
     write_chosen(graph, timeline, released, names)
 
