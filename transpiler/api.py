@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from transpiler import arguments
 from transpiler.agreement import Round, Rounds, agreed, telling
-from transpiler.backends.installed import is_layer, live_programs, workers
+from transpiler.backends.installed import collects_garbage, is_layer, live_programs, workers
 from transpiler.errors import InvalidArgumentError
 from transpiler.flow import OPTIMIZING, RELEASING, Decision, keep_heap, rewrite_and_report
 from transpiler.heap import Kept, give_back
@@ -135,7 +135,8 @@ def memory_optimize(
     tried = partial(_tried, backend, input_program, trial, options, wanted, rounds)
     with telling(rounds, stays=True):
         report = rewrite_and_report(backend, input_program, request, options, OPTIMIZING, tried)
-    report.heap = keep_heap(_kept(report, wanted), partial(backend.keep, input_program))
+    report.heap = keep_heap(_kept(report, wanted), collects_garbage,
+                            partial(backend.keep, input_program))
     give_back()
     if print_log:
         print(report)

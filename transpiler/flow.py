@@ -325,9 +325,11 @@ def _drop_caches() -> None:
     sys._clear_type_cache()
 
 
-def keep_heap(kept: Optional[Kept], keep: Callable[[Keeper], bool]) -> HeapReport:
-    """Sets the heap of the process and has it kept, if it is to be. `keep` says whether that is done between runs."""
-    keeper = 'heap=False' if kept is None else keeper_for(kept)
+def keep_heap(kept: Optional[Kept], collects: Callable[[], bool],
+              keep: Callable[[Keeper], bool]) -> HeapReport:
+    """Sets the heap of the process and has it kept, if it is to be. `collects` says whether the runtime does, `keep` whether that is done between
+    runs."""
+    keeper = 'heap=False' if kept is None else keeper_for(kept, collects)
     if isinstance(keeper, str):
         return HeapReport({}, keeper)
     return HeapReport(dict(keeper.settings), '', keep(keeper))

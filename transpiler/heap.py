@@ -51,16 +51,23 @@ class Malloc:
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self._caches: Optional[int] = None  # where they are turned on and off
 
     def set(self, settings: Mapping[str, int]) -> None:
         """By the names of malloc.h; the process is set back by nothing."""
         for name, value in settings.items():
             self._library.mallopt(_OPTIONS[name], value)
 
-    def turn_caches_off(self) -> bool:
-        """Those of threads: whether that could be done. What is named in SIGNS has to be set anew."""
+    def find_caches(self) -> bool:
+        """Those of threads: whether `turn_caches` can turn them on and off. What is named in SIGNS has to be set anew."""
         self.set(thread_caches.SIGNS)
-        return thread_caches.turn_off(self._library)
+        self._caches = thread_caches.find(self._library)
+        return self._caches is not None
+
+    def turn_caches(self, on: bool) -> None:
+        """If they were found."""
+        if self._caches is not None:
+            thread_caches.turn(self._caches, on)
 
     def trim(self) -> None:
         """Gives back every whole page that is free."""
@@ -79,18 +86,20 @@ class Kept(NamedTuple):
         return SMALL_SETTINGS if self.small else SETTINGS
 
 
-def keeper_for(kept: Kept) -> Union[Keeper, str]:
-    """Sets the heap of this process, once and for all, and gives the keeper for a program; or why it is left as it is."""
+def keeper_for(kept: Kept, collects: Callable[[], bool]) -> Union[Keeper, str]:
+    """Sets the heap of this process, once and for all, and gives the keeper for a program; or why it is left as it is. `collects`: whether the
+    runtime frees what nobody will read."""
     malloc, found = glibc_malloc(), set_by_the_user()
     if malloc is None:
         return 'malloc is not that of glibc'
     if found:
         return f'{", ".join(found)} in the environment'
     settings = dict(kept.settings)
-    if not _tunables() and malloc.turn_caches_off():
+    if not _tunables() and malloc.find_caches() and collects():
         settings[CACHES] = 0
+    malloc.turn_caches(not collects())
     malloc.set(kept.settings)
-    return Keeper(malloc, kept, settings)
+    return Keeper(malloc, kept, collects, settings)
 
 
 def give_back() -> None:
@@ -158,10 +167,12 @@ class Keeper:
     def __init__(self,
                  malloc: Malloc,
                  kept: Kept,
+                 collects: Callable[[], bool] = lambda: True,
                  settings: Optional[Mapping[str, int]] = None) -> None:
         self.settings = kept.settings if settings is None else settings
         self._malloc = malloc
         self._kept = kept
+        self._collects = collects
         self._runs = 0
         self._least = 0
         self._next_look = 0.0
@@ -169,10 +180,13 @@ class Keeper:
 
     def fresh(self) -> Keeper:
         """For a copy of the program, which has its own first run."""
-        return Keeper(self._malloc, self._kept, self.settings)
+        return Keeper(self._malloc, self._kept, self._collects, self.settings)
 
     def before_run(self) -> None:
         """Gives back what is free if that is much, as often as it may cost."""
+        # Without a collector a result that grows has its old memory freed as it grows, and Paddle reads once more what that was: it stands there
+        # yet if nobody but this thread could have taken it.
+        self._malloc.turn_caches(not self._collects())
         self._runs += 1
         if self._runs == 1:
             self._malloc.set(_FIRST_RUN)

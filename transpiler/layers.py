@@ -15,7 +15,7 @@ from transpiler import arguments
 from transpiler.analysis.kept import given_bytes, kept_bytes
 from transpiler.analysis.owners import kept_by_layer, layers_of_ops, peak_by_layer
 from transpiler.backends.base import Backend, MadeOf, Replanned, StepBytes, Traced, Watching
-from transpiler.backends.installed import LayersAround, functions_of, layers_of, step_bytes, watch
+from transpiler.backends.installed import LayersAround, collects_garbage, functions_of, layers_of, step_bytes, watch
 from transpiler.errors import InvalidArgumentError, MemoryBudgetError, TranspilerError
 from transpiler.flow import Decision, keep_heap, rewrite
 from transpiler.heap import Keeper, Kept
@@ -145,7 +145,8 @@ def optimize_layer(target: Any,
     functions = functions_of(target)
     report, so_far = known_report(target) or LayerReport(), _SoFar()
     if not report.heap.between_runs:
-        report.heap = keep_heap(None if heap is None else Kept(0, heap == 'small'), so_far.keep)
+        report.heap = keep_heap(None if heap is None else Kept(0, heap == 'small'),
+                                collects_garbage, so_far.keep)
     for name, function in functions.items():
         if hasattr(function, _REPORT):
             continue

@@ -1,10 +1,12 @@
-"""The caches that glibc's malloc keeps for each thread (tcache): turned off for a process that runs already.
+"""The caches that glibc's malloc keeps for each thread (tcache): turned off, and on again, in a process that runs already.
 
 An aligned tensor leaves slivers of its place. Those of at most 1,032 bytes that go to the cache of a thread count as in use: they keep what is free
 around them apart, and the next tensor of that size does not fit where the last one was. glibc turns the caches off by a tunable
 (`glibc.malloc.tcache_count=0`), which it reads from the environment as a process starts and keeps beside what mallopt sets, in one structure (malloc_par).
 Here that structure is found by what mallopt has just written into it, and the tunable is set there, if all else that is known of the structure is as
 in glibc 2.36; malloc looks at it each time that something is freed.
+
+A chunk in a cache is the thread's own that freed it; any other chunk is taken by the next thread that wants one.
 """
 
 from __future__ import annotations
@@ -22,21 +24,26 @@ SIGNS: Mapping[str, int] = MappingProxyType({
 })
 # Words behind the first of them at which each stands.
 _PLACES = MappingProxyType({'M_TRIM_THRESHOLD': 0, 'M_MMAP_THRESHOLD': 2, 'M_ARENA_MAX': 4})
+_KEPT = 7  # chunks of each class, by default
 # Further on, side by side: classes of sizes, the largest size, chunks kept of each class, most that are moved at once. By default, and turned off.
-_CACHES = ([64, 1032, 7, 0], [64, 1032, 0, 0])
+_CACHES = ([64, 1032, _KEPT, 0], [64, 1032, 0, 0])
 _LENGTH, _COUNT = 4, 2
 _WITHIN = 24  # words
 
 
-def turn_off(library: Any) -> bool:
-    """Has no thread of this process put another chunk into its cache, once and for all. `library`: that of malloc, in which SIGNS have been set.
-    False, and nothing is changed, if its parameters are not where they are known to be, or the caches are not as by default."""
+def find(library: Any) -> Optional[int]:
+    """The address for `turn`. `library`: that of malloc, in which SIGNS have been set. None if its parameters are not where they are known to be, or the
+    caches neither as by default nor turned off."""
     with contextlib.suppress(OSError):  # of /proc
         counts = [at for area in _writable(library) for at in _counts(*area)]
         if len(counts) == 1:
-            ctypes.c_size_t.from_address(counts[0]).value = 0
-            return True
-    return False
+            return counts[0]
+    return None
+
+
+def turn(address: int, on: bool) -> None:
+    """Whether threads of this process put what they free into their caches, from now on."""
+    ctypes.c_size_t.from_address(address).value = _KEPT if on else 0
 
 
 def _counts(start: int, words: int) -> Iterator[int]:

@@ -110,7 +110,7 @@ def test_the_heap_is_kept_ahead_of_each_step_whatever_layers_it_calls(
         way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     events: List[str] = []
     keeper = SimpleNamespace(settings={'M_ARENA_MAX': 1}, before_run=lambda: events.append('kept'))
-    monkeypatch.setattr('transpiler.flow.keeper_for', lambda kept: keeper)
+    monkeypatch.setattr('transpiler.flow.keeper_for', lambda kept, collects: keeper)
     made, step = built(way, True)
     report = memory_optimize(made)
     for at in range(3):

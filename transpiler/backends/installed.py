@@ -112,6 +112,12 @@ def watch(function: Any, plan: Planner) -> Watching:
     return found
 
 
+def collects_garbage() -> bool:
+    """Whether the executor frees variables after their last use, by the flags in force."""
+    found: bool = importlib.import_module('transpiler.backends.settings').collects_garbage()
+    return found
+
+
 def workers() -> Any:
     """A round of the workers of this job; see `backends.workers`."""
     paddle_version()

@@ -15,7 +15,7 @@ import paddle
 from paddle.base import core
 
 from transpiler.backends.base import LiveBackend, Packed
-from transpiler.backends.installed import live_programs
+from transpiler.backends.installed import collects_garbage, live_programs
 from transpiler.backends.scopes import fresh_scope
 from transpiler.backends.settings import flags
 from transpiler.errors import InvalidProgramError
@@ -125,7 +125,7 @@ def run(spec: RunSpec) -> Ran:
     backend = live_programs(paddle.static.Program())
     program, fetches = _unpacked(backend, spec.program, spec.handles)
     if spec.kept:
-        keeper = keeper_for(spec.kept)
+        keeper = keeper_for(spec.kept, collects_garbage)
         if not isinstance(keeper, str):
             backend.keep(program, keeper)
     return _started_and_run(backend, program, fetches, spec)
