@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 import pytest
 from click.testing import CliRunner
@@ -50,8 +50,8 @@ def processes() -> Processes:
 
 @pytest.mark.parametrize('group, name',
                          [('updates', 'gan'), ('updates', 'save and load'), ('layers', 'conv3d'),
-                          ('layers', 'lstm'), ('networks', 'bisenet_v2 served'),
-                          ('networks', 'mobilevit'),
+                          ('layers', 'lstm'), ('layers', 'sparse embedding, global norm'),
+                          ('networks', 'bisenet_v2 served'), ('networks', 'mobilevit'),
                           pytest.param('updates', 'loss scaling', marks=needs_float32_from_amp)])
 def test_a_script_runs_untouched_and_optimized_in_processes_of_their_own(
         group: str, name: str, processes: Processes) -> None:
@@ -103,8 +103,18 @@ def test_other_bytes_are_a_fault(change: dict) -> None:
     assert cells(row)[-1] == 'bytes differ'
 
 
+@pytest.mark.parametrize('ordered, faults', [(700, []), (1000, []), (1020, []),
+                                             (1040, ['prediction'])])
+def test_of_what_depends_on_values_the_most_is_predicted(ordered: int, faults: List[str]) -> None:
+    measured = replace(OUTCOME, phases=(replace(PHASE, ordered=ordered),), foreseeable=False)
+    plain = replace(OUTCOME, phases=(replace(PHASE, ordered=1100),))
+    assert replace(SOUND, plain=plain, optimized=measured).faults() == faults
+
+
 def test_what_depends_on_values_need_not_be_predicted_but_may_not_be_higher() -> None:
-    measured = replace(OUTCOME, phases=(replace(PHASE, ordered=1200),), foreseeable=False)
+    measured = replace(OUTCOME,
+                       phases=(replace(PHASE, ordered=1200, predicted=1300),),
+                       foreseeable=False)
     row = replace(SOUND, optimized=measured)
     assert row.faults() == ['higher than untouched']
     assert len(cells(row)) == len(HEADS) and 'by value' in markdown([row])

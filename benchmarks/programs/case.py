@@ -101,9 +101,16 @@ class Draft:
                  name: str,
                  shape: Sequence[int],
                  below: int,
-                 batch_axis: Optional[int] = 0) -> Any:
-        """An int64 input with values in [0, below)."""
-        self._draws.append((name, lambda random: random.randint(0, below, shape).astype("int64")))
+                 batch_axis: Optional[int] = 0,
+                 repeated: bool = True) -> Any:
+        """An int64 input with values in [0, below), none twice unless they may be `repeated`."""
+
+        def draw(random: np.random.RandomState) -> np.ndarray:
+            if repeated:
+                return random.randint(0, below, shape).astype("int64")
+            return random.permutation(below)[:np.prod(shape)].reshape(shape).astype("int64")
+
+        self._draws.append((name, draw))
         return self._declare(name, shape, batch_axis, "int64")
 
     def computed(self, name: str, value: np.ndarray, batch_axis: Optional[int] = 0) -> Any:

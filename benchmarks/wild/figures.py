@@ -1,10 +1,11 @@
 """What travels between the command and its measuring processes, as JSON."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Tuple
 
-# What is predicted must be measured but for this share.
+# What is predicted must be measured but for this share; where values decide, it is the most that they can make it.
 TOLERANCE = 0.03
 
 
@@ -76,7 +77,8 @@ class Row:
         found = []
         if (self.plain.fetched, self.plain.state) != (self.optimized.fetched, self.optimized.state):
             found.append('bytes differ')
-        if self.optimized.foreseeable and abs(self.worst() - 1) > TOLERANCE:
+        most = 1 + TOLERANCE if self.optimized.foreseeable else math.inf
+        if not all(1 - TOLERANCE <= ratio <= most for ratio in self.ratios()):
             found.append('prediction')
         if self.optimized.largest().ordered > self.plain.largest().ordered:
             found.append('higher than untouched')

@@ -97,9 +97,9 @@ def _cut(program: ImportedProgram, emitted: EmittedProgram, segments: Segments, 
     added = len(origins) - ops  # in front
     emitted.message, made = cut(emitted.message,
                                 [(first + added, last + added) for first, last in segments], kept)
-    main: List[Optional[int]] = [None, *origins]
+    main: List[Optional[int]] = [*origins]
     for first, last in reversed(made.values()):
-        main[first + 1:last + 2] = [None]
+        main[first:last + 1] = [None]
     emitted.origins[0] = main
     emitted.origins += [origins[first:last + 1] for first, last in made.values()]
     emitted.segments = frozenset(made)

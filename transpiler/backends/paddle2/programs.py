@@ -169,7 +169,7 @@ def _joined_origins(written: EmittedProgram) -> List[List[Optional[int]]]:
         return written.origins
     inner = [b.idx for b in segments_in(written.message)]
     joined: List[Optional[int]] = []
-    for op, origin in list(zip(written.message.blocks[0].ops, written.origins[0]))[1:]:
+    for op, origin in zip(written.message.blocks[0].ops, written.origins[0]):
         index = block_run(op)
         joined += written.origins[index] if index in inner else [origin]
     return [joined, *written.origins[1:inner[0]]]

@@ -12,12 +12,12 @@ from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mappin
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.descs import ROLE, read_by, role_of, runs_blocks, written_by
+from transpiler.backends.paddle2.descs import ROLE, declare_vector, read_by, role_of, runs_blocks, written_by
 from transpiler.backends.paddle2.frames import without_ops
 from transpiler.backends.paddle2.naming import INNER_LISTS
 from transpiler.backends.paddle2.pinning import pin, unpinned
 from transpiler.backends.paddle2.registry import EMPTY_NAME
-from transpiler.backends.paddle2.run_once import BLOCK, RUNS_BLOCK, SEGMENTED, declare_always, is_segmented, run_block
+from transpiler.backends.paddle2.run_once import BLOCK, RUNS_BLOCK, SEGMENTED, is_segmented, run_block_always
 from transpiler.errors import VerificationError
 
 _SCOPE = 'transpiler.segment.{}'
@@ -50,15 +50,14 @@ def cut(message: Message, spans: Spans,
         kept: names that stay in the main block, whoever uses them.
 
     Returns:
-        It, and by index of the new block, the span of the ops that it has. Where the main block has ops, it has one that makes the
-        condition, in front, and one for each of them.
+        It, and by index of the new block, the span of the ops that it has, in whose place the main block has one.
     """
     named = [_named(op) for op in message.blocks[0].ops]
     homes = _homes(message, named, spans, kept)
     declared = {v.name: v for v in message.blocks[0].vars if v.name in homes}
     result, old = _framed(message, frozenset(homes)), message.blocks[0].ops
     main = result.blocks[0]
-    main.ops.append(declare_always(main, SEGMENTED, **{ROLE: _FORWARD}))
+    declare_vector(main, SEGMENTED, 1, _VarType.BOOL)
     made: Dict[int, Tuple[int, int]] = {}
     position = 0
     for number, (first, last) in enumerate(spans):
@@ -140,15 +139,13 @@ def _check(message: Message, inner: Dict[int, framework_pb2.BlockDesc]) -> None:
     """Raises VerificationError unless each segment is run by what `cut` writes, and what it declares is its own."""
     main = message.blocks[0]
     scratch = framework_pb2.ProgramDesc()
-    always = declare_always(scratch.blocks.add(idx=0, parent_idx=-1), SEGMENTED, **{ROLE: _FORWARD})
-    if unpinned(main.ops[0]) != always:
-        raise VerificationError('the condition of the segments is not made first')
+    declare_vector(scratch.blocks.add(idx=0, parent_idx=-1), SEGMENTED, 1, _VarType.BOOL)
     named = {block.idx: [_named(op) for op in block.ops] for block in message.blocks}
-    if sum(SEGMENTED in each.every for block in named.values() for each in block) != len(inner) + 1:
-        raise VerificationError('others touch the condition of the segments')
+    if sum(SEGMENTED in each.every for block in named.values() for each in block) != len(inner):
+        raise VerificationError('others name what the segments are known by')
     declared = {v.name: v for v in main.vars}
     if declared.get(SEGMENTED) != scratch.blocks[0].vars[0]:
-        raise VerificationError('the condition of the segments is declared otherwise')
+        raise VerificationError('what the segments are known by is declared otherwise')
     runs = [op for op in main.ops if block_run(op) in inner]
     naming = Counter(n for block in message.blocks for n in set(_names_in(block, named[block.idx])))
     for number, (op, block) in enumerate(zip(runs, inner.values())):
@@ -212,7 +209,7 @@ def _runs(message: Message, block: framework_pb2.BlockDesc, named: Sequence[_Nam
     own = {v.name for v in block.vars}
     outside: Set[str] = set().union(*(each.every for each in named)) - own
     written: Set[str] = set().union(*(each.written for each in named))
-    op = run_block(message.blocks[0], block.idx, outside, written, _SCOPE.format(number), SEGMENTED)
+    op = run_block_always(message.blocks[0], block.idx, outside, written, _SCOPE.format(number))
     later = all((role_of(each) or _FORWARD) & _LATER for each in block.ops)
     op.attrs.add(name=ROLE, type=framework_pb2.INT, i=_BACKWARD if later else _FORWARD)
     return op
