@@ -1,10 +1,13 @@
 """The caches that glibc's malloc keeps for each thread (tcache): turned off, and on again, in a process that runs already.
 
 An aligned tensor leaves slivers of its place. Those of at most 1,032 bytes that go to the cache of a thread count as in use: they keep what is free
-around them apart, and the next tensor of that size does not fit where the last one was. glibc turns the caches off by a tunable
-(`glibc.malloc.tcache_count=0`), which it reads from the environment as a process starts and keeps beside what mallopt sets, in one structure (malloc_par).
-Here that structure is found by what mallopt has just written into it, and the tunable is set there, if all else that is known of the structure is as
-in glibc 2.36; malloc looks at it each time that something is freed.
+around them apart, and the next tensor of that size does not fit where the last one was. glibc turns the caches off by tunables, which it reads from the
+environment as a process starts and keeps beside what mallopt sets, in one structure (malloc_par). Here that structure is found by what mallopt has just
+written into it, and the caches are told there to be for no class of sizes, if all else that is known of the structure is as in glibc 2.36; malloc looks at it
+each time that something is made or freed.
+
+What a thread has in its cache by then stays there. So the caches are not told to keep no chunk of each class: free takes what begins with a mark that was left
+in memory for a chunk of the cache, looks for it there, and ends the process where it finds more than there may be ("too many chunks detected in tcache").
 
 A chunk in a cache is the thread's own that freed it; any other chunk is taken by the next thread that wants one.
 """
@@ -24,10 +27,10 @@ SIGNS: Mapping[str, int] = MappingProxyType({
 })
 # Words behind the first of them at which each stands.
 _PLACES = MappingProxyType({'M_TRIM_THRESHOLD': 0, 'M_MMAP_THRESHOLD': 2, 'M_ARENA_MAX': 4})
-_KEPT = 7  # chunks of each class, by default
+_CLASSES = 64  # by default
 # Further on, side by side: classes of sizes, the largest size, chunks kept of each class, most that are moved at once. By default, and turned off.
-_CACHES = ([64, 1032, _KEPT, 0], [64, 1032, 0, 0])
-_LENGTH, _COUNT = 4, 2
+_CACHES = ([_CLASSES, 1032, 7, 0], [0, 1032, 7, 0])
+_LENGTH = 4
 _WITHIN = 24  # words
 
 
@@ -35,26 +38,26 @@ def find(library: Any) -> Optional[int]:
     """The address for `turn`. `library`: that of malloc, in which SIGNS have been set. None if its parameters are not where they are known to be, or the
     caches neither as by default nor turned off."""
     with contextlib.suppress(OSError):  # of /proc
-        counts = [at for area in _writable(library) for at in _counts(*area)]
-        if len(counts) == 1:
-            return counts[0]
+        found = [at for area in _writable(library) for at in _classes(*area)]
+        if len(found) == 1:
+            return found[0]
     return None
 
 
 def turn(address: int, on: bool) -> None:
-    """Whether threads of this process put what they free into their caches, from now on."""
-    ctypes.c_size_t.from_address(address).value = _KEPT if on else 0
+    """Whether threads of this process use their caches, from now on."""
+    ctypes.c_size_t.from_address(address).value = _CLASSES if on else 0
 
 
-def _counts(start: int, words: int) -> Iterator[int]:
-    """Addresses at which the number of chunks that a cache keeps stands."""
+def _classes(start: int, words: int) -> Iterator[int]:
+    """Addresses at which the number of classes of sizes stands that a cache has."""
     area = list((ctypes.c_size_t * words).from_address(start))
     for at in range(words - _WITHIN):
         if all(area[at + place] == SIGNS[name] for name, place in _PLACES.items()):
             behind = area[at:at + _WITHIN]
             for found in range(_WITHIN - _LENGTH):
                 if behind[found:found + _LENGTH] in _CACHES:
-                    yield start + (at + found + _COUNT) * ctypes.sizeof(ctypes.c_size_t)
+                    yield start + (at + found) * ctypes.sizeof(ctypes.c_size_t)
 
 
 def _writable(library: Any) -> List[Tuple[int, int]]:
