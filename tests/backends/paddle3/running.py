@@ -90,7 +90,7 @@ def first_peak(build: Build,
         with in_order() if ordered else contextlib.nullcontext():
             return (run(case, 1).peaks[0],)
 
-    return settled.least(read, (enough,))[0]
+    return settled.least(read, (enough,), ordered=ordered)[0]
 
 
 def case_seed() -> int:

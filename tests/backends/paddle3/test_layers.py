@@ -137,7 +137,8 @@ def test_what_is_kept_and_the_peak_are_what_was_predicted() -> None:
     program = report.programs[0]
     settled.assert_as_predicted(read, (program.kept_after, program.report.peak_bytes_after))
     settled.assert_as_predicted(reader(plain, x),
-                                (program.kept_before, program.report.peak_bytes_before))
+                                (program.kept_before, program.report.peak_bytes_before),
+                                ordered=False)
     assert program.kept_after < 0.5 * program.kept_before
     assert program.report.peak_bytes_after < 0.75 * program.report.peak_bytes_before
 
