@@ -1,7 +1,7 @@
 """What of this process stands still for good is ended, and named.
 
 A run of Paddle's executor may never end, whoever made the program (see transpiler.stillness): who meets that is begun once more. What
-stands still elsewhere, or again, has failed.
+stands still elsewhere, or again, or in a crash, has failed.
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, Iterator, List, Optional
 
 import pytest
 
+from tests.crashes import is_crashing
 from transpiler.stillness import Stillness, end_all
 
 _SECONDS, _LOOK_SECONDS, _LONGEST_SECONDS = 150, 5, 1500
@@ -46,7 +47,8 @@ class Watch:
                 watched, since, stillness = self._test, time.monotonic(), _own_stillness()
             elif stillness.look():
                 frame = sys._current_frames()[self._main]
-                self._end(watched if _PADDLE in frame.f_code.co_filename else None)
+                in_paddle = _PADDLE in frame.f_code.co_filename
+                self._end(watched if in_paddle and not is_crashing(os.getpid()) else None)
             elif time.monotonic() - since > _LONGEST_SECONDS:
                 self._end(None)
 

@@ -1,12 +1,14 @@
 """A test that stands still ends the suite's waiting: begun once more where Paddle alone is waited for, failed else."""
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import paddle
 import pytest
 
 from benchmarks import apart
@@ -33,7 +35,7 @@ def wait(name, times):
         lock.acquire()
 """
 _TESTS = """
-import sys, threading
+import signal, sys, threading
 from pathlib import Path
 sys.path.insert(0, 'site-packages/paddle')
 from waits import wait as wait_in_paddle
@@ -46,6 +48,10 @@ def test_once_in_paddle():
 
 def test_always_in_paddle():
     wait_in_paddle('always', 9)
+
+def test_crashes_in_paddle():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGABRT})  # as in its handler
+    wait_in_paddle('crash', 1)
 
 def test_in_ours():
     wait('ours', 1)
@@ -80,13 +86,13 @@ def test_what_stands_still_is_named_and_begun_once_more_if_it_waits_for_paddle_a
                           timeout=150,
                           check=False)
     said = done.stdout
-    assert done.returncode == 1 and "3 failed, 2 passed, 2 rerun" in said, said
+    assert done.returncode == 1 and "4 failed, 2 passed, 2 rerun" in said, said
     begun = sorted(path.name for path in (tmp_path / "calls").iterdir())
-    assert begun == ["always0", "always1", "once0", "once1", "ours0", "works"], said
+    assert begun == ["always0", "always1", "crash0", "once0", "once1", "ours0", "works"], said
     failed = {line.split(" - ")[0] for line in said.splitlines() if line.startswith("FAILED")}
     assert failed == {
-        f"FAILED test_it.py::test_{name}" for name in ("always_in_paddle", "in_ours",
-                                                       "works_for_ever")
+        f"FAILED test_it.py::test_{name}" for name in ("always_in_paddle", "crashes_in_paddle",
+                                                       "in_ours", "works_for_ever")
     }
     told = [line for line in said.splitlines() if line.startswith("begun again")]
     assert sorted(line.rpartition("::")[2] for line in told) == [
@@ -118,6 +124,24 @@ def test_a_child_that_stands_still_is_begun_once_more(tmp_path: Path,
     assert children.in_child(lambda: _wait_or_answer(str(tmp_path), 9),
                              60).failure == "stands still"
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def _damage_the_heap() -> None:
+    """What is free is in a list, which malloc looks at when it has its lock."""
+    malloc = ctypes.CDLL(None)
+    malloc.malloc.restype = ctypes.c_void_p
+    made = [malloc.malloc(50_000) for _ in range(3)]
+    malloc.free(ctypes.c_void_p(made[1]))
+    ctypes.memset(made[1], 0x41, 16)
+    malloc.malloc(60_000)
+
+
+def test_a_child_that_crashes_has_not_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paddle's handler of signals waits for that lock."""
+    monkeypatch.setattr(children, "_STILL_SECONDS", 2)
+    paddle.enable_static()
+    paddle.static.Executor()  # it has its handler then
+    assert children.in_child(_damage_the_heap, 60).failure == "crashed, and its end stands still"
 
 
 def test_what_a_process_has_started_ends_with_it() -> None:

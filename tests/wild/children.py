@@ -13,10 +13,12 @@ import time
 import traceback
 from typing import Any, Callable, Dict, NamedTuple, Tuple
 
+from tests.crashes import is_crashing
 from transpiler.stillness import StandsStillError, end_all, wait_for
 
 _PIECE = 1 << 16
 _STILL_SECONDS, _STANDS_STILL = 30, 'stands still'
+_CRASHED = 'crashed, and its end stands still'
 
 
 class Ended(NamedTuple):
@@ -88,7 +90,7 @@ def _read(reads: int, child: int, seconds: float) -> Tuple[bytes, str]:
             wait_for(lambda left: bool(select.select([reads], [], [], left)[0]), child,
                      _STILL_SECONDS, end - time.monotonic())
         except StandsStillError:
-            return b'', _STANDS_STILL
+            return b'', _CRASHED if is_crashing(child) else _STANDS_STILL
         except TimeoutError:
             return b'', f'took more than {seconds:.0f} s'
         pieces.append(os.read(reads, _PIECE))
