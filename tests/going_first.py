@@ -2,7 +2,6 @@
 import os
 import sys
 import threading
-import time
 from typing import Iterable
 
 _LOOK_SECONDS = 0.0005  # how soon a thread that has just been made goes first
