@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Dict
+from typing import Dict, List
 
 import numpy as np
 import paddle
@@ -14,7 +14,8 @@ from tests.backends.paddle3.running import MIB, assert_same, in_order, optimized
 from tests.settled import processors_awake
 from transpiler import MemoryBudgetError
 from transpiler.backends.paddle3.importer import import_program
-from transpiler.backends.paddle3.workspaces import measure
+from transpiler.backends.paddle3.workspaces import _line, measure
+from transpiler.ir import Size
 
 
 @pytest.mark.parametrize('seed', [1, 2])  # kernels that need memory; fetched tensors that stay
@@ -67,6 +68,14 @@ def test_what_kernels_take_for_themselves_is_found_by_running_them() -> None:
     for kind, taken in quiet.items(
     ):  # what others free meanwhile makes a reading higher, not all of them
         assert min(each[kind] for each in loud) <= taken
+
+
+@pytest.mark.parametrize('seen, slope, constant', [([7, 7, 7], 0, 7), ([10, 16, 22], 2, 6),
+                                                   ([30, 24, 18], 0, 34)])
+def test_what_a_kernel_takes_for_any_rows_is_never_said_to_be_less(seen: List[int], slope: int,
+                                                                   constant: int) -> None:
+    """Paddle 3.0 has a kernel that takes less of its own the more rows there are."""
+    assert _line('N', seen) == Size.dim('N') * slope + constant
 
 
 def test_running_kernels_changes_no_number_that_is_drawn_later() -> None:

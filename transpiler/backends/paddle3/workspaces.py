@@ -172,7 +172,7 @@ def _given(op: Any) -> str:
 
 
 def _line(name: str, seen: List[Optional[int]]) -> Optional[Size]:
-    """The bytes for all values of the open dim, if those that were seen are on one line."""
+    """The bytes for all values of the open dim, if those that were seen are on one line; where that falls, the most."""
     if None in seen:
         return None
     (first, second, third), (a, b, c) = seen, _TRIED
@@ -180,4 +180,4 @@ def _line(name: str, seen: List[Optional[int]]) -> Optional[Size]:
     constant = first - slope * a
     if constant + slope * b != second or constant + slope * c != third or constant < 0:
         return None
-    return Size.dim(name) * slope + constant
+    return Size.dim(name) * max(0, slope) + constant
