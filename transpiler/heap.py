@@ -87,17 +87,17 @@ class Kept(NamedTuple):
 
 
 def keeper_for(kept: Kept, collects: Callable[[], bool]) -> Union[Keeper, str]:
-    """Sets the heap of this process, once and for all, and gives the keeper for a program; or why it is left as it is. `collects`: whether the
-    runtime frees what nobody will read."""
+    """Sets the heap of this process, once and for all but for the caches of threads, and gives the keeper for a program; or why it is left as it
+    is. `collects`: whether the runtime frees what nobody will read, asked ahead of each run, too."""
     malloc, found = glibc_malloc(), set_by_the_user()
     if malloc is None:
         return 'malloc is not that of glibc'
     if found:
         return f'{", ".join(found)} in the environment'
-    settings = dict(kept.settings)
-    if not _tunables() and malloc.find_caches() and collects():
+    settings, off = dict(kept.settings), collects()
+    if not _tunables() and malloc.find_caches() and off:
         settings[CACHES] = 0
-    malloc.turn_caches(not collects())
+    malloc.turn_caches(not off)
     malloc.set(kept.settings)
     return Keeper(malloc, kept, collects, settings)
 

@@ -15,9 +15,9 @@ import paddle
 from paddle.base import core
 
 from transpiler.backends.base import LiveBackend, Packed
-from transpiler.backends.installed import collects_garbage, live_programs
+from transpiler.backends.installed import live_programs
 from transpiler.backends.scopes import fresh_scope
-from transpiler.backends.settings import flags
+from transpiler.backends.settings import collects_garbage, flags
 from transpiler.errors import InvalidProgramError
 from transpiler.heap import Kept, give_back, keeper_for
 from transpiler.serving.apart import (Peaks, answer, answer_apart, arrays_in, digest, empty_tensor,
