@@ -50,7 +50,7 @@ def least(read: Callable[[], Sequence[float]],
           most: int = MOST,
           ordered: bool = True) -> List[float]:
     """The least of each figure that `read` gives, of as many readings as it takes until none is more than `enough`. `ordered`: the ops run
-    one after the other; others run in threads like the collector's."""
+    one after the other, in the main thread, and nothing but the collector works beside them."""
     found: List[float] = [float('inf')] * len(enough)
     with contextlib.ExitStack() as stack:
         if ordered:
