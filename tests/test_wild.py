@@ -149,11 +149,18 @@ def test_a_budget_that_is_refused_though_it_was_said_to_be_kept_is_a_failure(
         too_little: bool, failures: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not if nothing less would do either: as where memory piles up from run to run."""
     ran = Ended(asdict(trial.Run({}, 0, 40, 40)), '')
-    told = {'changed': False, 'budget': 7, 'traded': False, 'run': None, 'too_little': too_little}
+    told = {
+        'changed': False,
+        'budget': 7,
+        'traded': False,
+        'runs': None,
+        'failures': [''],
+        'too_little': too_little
+    }
     monkeypatch.setattr(trial, '_run', lambda *_: ran)
     monkeypatch.setattr(trial, 'in_child', lambda *_: Ended(told, ''))
     verdict = trial.Verdict(1)
-    trial._try_mode(SimpleNamespace(case=None), 'seq', 0.0, None, verdict)
+    trial._try_modes(SimpleNamespace(case=None), ['seq'], 0.0, None, verdict)
     assert verdict.failures == failures
 
 
@@ -172,9 +179,13 @@ def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_pro
         True: iter([*optimized, *[optimized[-1]] * 99])
     }
     monkeypatch.setattr(trial, '_run', lambda *_: Ended({which: next(turns[False])}, ''))
-    monkeypatch.setattr(trial, 'in_child', lambda *_: Ended({'run': {
-        which: next(turns[True])
-    }}, ''))
+    monkeypatch.setattr(
+        trial, 'in_child', lambda *_: Ended({
+            'runs': [{
+                which: next(turns[True])
+            }],
+            'failures': ['']
+        }, ''))
     judge = trial._Judge(SimpleNamespace(case=None), None, trial.Run({}, 0, 40, 40), None, True,
                          False, False, 0)
     assert judge._is_above(which, 0, None, [{which: 99}]) is above
@@ -192,6 +203,23 @@ def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does
                         lambda *_: Ended(None, 'RuntimeError: optimized: ended with status 11'))
     judge = trial._Judge(SimpleNamespace(case=None), None, before, None, True, False, False, 99)
     assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds
+
+
+@pytest.mark.parametrize('seed', [trial._PLANNED_APART * 3, trial._PLANNED_APART * 3 + 1])
+def test_a_plan_is_made_once_for_all_modes_that_collect_but_of_some_programs_for_each(
+        seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def try_modes(plain: Any, names: Sequence[str], *_: Any) -> str:
+        tried.append(tuple(names))
+        return f'plan of {names[0]}'
+
+    monkeypatch.setattr(trial, '_try_modes', try_modes)
+    failures = trial._trial(recipe(seed), list(trial.MODES), False)['failures']
+    apart = seed % trial._PLANNED_APART == 0
+    assert sorted(tried) == sorted([(name,) for name in trial.MODES] if apart else [(
+        'seq', 'default', 'serial'), ('hold',)])
+    assert failures == (['PLANS differ between modes'] if apart else [])
 
 
 @pytest.mark.parametrize('failure, excused', [('ended with status 256', False),

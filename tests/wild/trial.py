@@ -30,6 +30,8 @@ MODES: Dict[str, Mode] = {
 }
 STEPS = 4
 _SECONDS = 120.0
+# Of so many programs one has a plan made for each mode.
+_PLANNED_APART = 8
 # So often is a peak looked at again. A collector that was late once may be in time at another try: peaks of later runs, which a busy
 # machine makes twice and more of what they are, have as many tries as it takes.
 _AGAIN = {'first': 4, 'later': 16}
@@ -86,7 +88,7 @@ def trial_of_seen(name: str) -> Verdict:
 def _trial_of_seen(name: str) -> Dict[str, Any]:
     seen, verdict = load(name), Verdict(int(name))
     for mode in seen.modes:
-        _try_mode(seen.built, mode, None, seen.budget, verdict)
+        _try_modes(seen.built, [mode], None, seen.budget, verdict)
     return asdict(verdict)
 
 
@@ -98,44 +100,71 @@ def _trial(drawn: Recipe, modes: Sequence[str], values_alone: bool) -> Dict[str,
         verdict.why_not = f'not built: {type(error).__name__}: {str(error).strip().splitlines()[-1][:150]}'
         return asdict(verdict)
     verdict.kinds = sorted({op.type for block in plain.case.main.blocks for op in block.ops})
-    for name in modes:
-        _try_mode(plain, name, drawn.room, None, verdict, values_alone)
+    plans: Dict[bool, Set[Optional[str]]] = {True: set(), False: set()}
+    for names in _planned_once(drawn.seed, modes):
+        plans[MODES[names[0]].collect].add(
+            _try_modes(plain, names, drawn.room, None, verdict, values_alone))
+    if any(len(made - {None}) > 1 for made in plans.values()):
+        verdict.failures.append('PLANS differ between modes')
     return asdict(verdict)
 
 
-def _try_mode(plain: Built,
-              name: str,
-              room: Optional[float],
-              budget: Optional[int],
-              verdict: Verdict,
-              values_alone: bool = False) -> None:
-    mode = MODES[name]
-    ended = _run(plain.case, mode)
-    if ended.failure:
-        verdict.why_not = f'{name}: untouched: {ended.failure}'
-        return
-    before = Run(**ended.value)
-    verdict.modes.append(name)
-    optimized = in_child(partial(_optimized, plain, mode, room, budget), _SECONDS)
-    if optimized.failure and _fails_at_times(plain.case, mode, optimized.failure):
-        verdict.why_not = f'{name}: untouched, at times: {optimized.failure}'
-        return
-    if optimized.failure:
-        verdict.failures.append(f'CRASH {name} room={room}: {optimized.failure}')
-        return
-    told = optimized.value
+def _planned_once(seed: int, modes: Sequence[str]) -> List[List[str]]:
+    """A plan knows of a mode only whether it collects. Of some programs one is made for each mode all the same."""
+    if seed % _PLANNED_APART == 0:
+        return [[name] for name in modes]
+    found = [[name for name in modes if MODES[name].collect is collect] for collect in (True, False)
+            ]
+    return [names for names in found if names]
+
+
+def _try_modes(plain: Built,
+               names: Sequence[str],
+               room: Optional[float],
+               budget: Optional[int],
+               verdict: Verdict,
+               values_alone: bool = False) -> Optional[str]:
+    """One plan, made for the first mode of `names`, run in each of them. Gives its digest, if there is one."""
+    before: Dict[str, Run] = {}
+    for name in names:
+        ended = _run(plain.case, MODES[name])
+        if ended.failure:
+            verdict.why_not = f'{name}: untouched: {ended.failure}'
+        else:
+            before[name] = Run(**ended.value)
+    if not before:
+        return None
+    verdict.modes += before
+    modes = [MODES[name] for name in before]
+    optimized = in_child(partial(_optimized, plain, modes[0], room, budget, modes),
+                         _SECONDS * len(modes))
+    told = optimized.value or {'failures': [optimized.failure] * len(modes)}
+    for at, name in enumerate(before):
+        failure = told['failures'][at]
+        if not failure:
+            _judge(plain, name, room, before[name], told, at, verdict, values_alone)
+        elif _fails_at_times(plain.case, MODES[name], failure):
+            verdict.why_not = f'{name}: untouched, at times: {failure}'
+        else:
+            verdict.failures.append(f'CRASH {name} room={room}: {failure}')
+    return told.get('plan')
+
+
+def _judge(plain: Built, name: str, room: Optional[float], before: Run, told: Dict[str, Any],
+           at: int, verdict: Verdict, values_alone: bool) -> None:
+    """Adds to `verdict` what is wrong with one run of those that `_optimized` has `told` of."""
     verdict.changed += told['changed']
     verdict.budgets += told['budget'] is not None
     verdict.traded += told['traded']
-    if told['run'] is None:  # what piles up from run to run keeps to no budget; that of one that was seen may be too little
+    if told['runs'] is None:  # what piles up from run to run keeps to no budget; that of one that was seen may be too little
         if told['too_little'] and room is not None:
             verdict.failures.append(f'REFUSED {name} room={room}: {told["budget"]}')
         return
-    judge = _Judge(plain, mode, before, told['budget'], told['changed'], told['same'],
+    judge = _Judge(plain, MODES[name], before, told['budget'], told['changed'], told['same'],
                    told['traded'], told['said'][-1], told['piles_up'])
     verdict.failures += [
         f'{what} {name} room={room}: {text}; said {told["said"]}'
-        for what, text in judge.wrong(Run(**told['run']), values_alone)
+        for what, text in judge.wrong(Run(**told['runs'][at]), values_alone)
     ]
 
 
@@ -234,7 +263,7 @@ class _Judge:
     def _is_above(self, which: str, slack: int, mode: Mode, seen: List[Dict[str, Any]]) -> bool:
         """Whether no try of the optimized program, and none of those `seen`, is as low as the highest of the untouched one. Of the
         two one runs after the other, so that the machine is as busy for both, until it is not above any more."""
-        function = partial(_optimized, self.plain, self.mode, None, self.budget, mode)
+        function = partial(_optimized, self.plain, self.mode, None, self.budget, (mode,))
         highest = asdict(self.before)[which] if mode == self.mode else 0
         lowest = min((run[which] for run in seen), default=_NEVER_RUN)
         for _ in range(_AGAIN[which]):
@@ -242,10 +271,11 @@ class _Judge:
             highest = max(highest, 0 if untouched.failure else untouched.value[which])
             if lowest > highest + slack:
                 optimized = in_child(function, _SECONDS)
-                if optimized.failure:
-                    self.ended.append(optimized.failure)
+                failure = optimized.failure or optimized.value['failures'][0]
+                if failure:
+                    self.ended.append(failure)
                 else:
-                    lowest = min(lowest, optimized.value['run'][which])
+                    lowest = min(lowest, optimized.value['runs'][0][which])
             if lowest <= highest + slack:
                 return False
         return True
@@ -266,12 +296,9 @@ def _run(case: Case, mode: Mode, fill: int = 0, stir: int = 0) -> Ended:
     return in_child(lambda: asdict(_run_here(case, mode, fill, stir)), _SECONDS)
 
 
-def _optimized(built: Built,
-               mode: Mode,
-               room: Optional[float],
-               budget: Optional[int],
-               runs_in: Optional[Mode] = None) -> Dict[str, Any]:
-    """In a child: plans for `mode`, and runs in another child, in `runs_in` if that is given. Neither has anything allocated
+def _optimized(built: Built, mode: Mode, room: Optional[float], budget: Optional[int],
+               runs_in: Sequence[Mode]) -> Dict[str, Any]:
+    """In a child: plans for `mode`, and runs in another child for each of `runs_in`. None of them has anything allocated
     before, and `built` is the child's own."""
     with executor_mode(mode):
         if room is not None:
@@ -285,21 +312,22 @@ def _optimized(built: Built,
                 'changed': False,
                 'budget': budget,
                 'traded': False,
-                'run': None,
+                'runs': None,
+                'failures': [''] * len(runs_in),
                 'too_little': too_little
             }
-        same = built.case.main.desc.serialize_to_string() == untouched
-    ended = _run(built.case, runs_in or mode)
-    if ended.failure:
-        raise RuntimeError(f'optimized: {ended.failure}')
+        planned = built.case.main.desc.serialize_to_string()
+    ended = [_run(built.case, each) for each in runs_in]
     said = (report.resting_bytes, report.peak_bytes_before, report.peak_bytes_after,
             report.sure_bytes)
     return {
         'changed': report.changed,
-        'same': same,
+        'same': planned == untouched,
+        'plan': hashlib.sha256(planned).hexdigest(),
         'budget': budget,
         'traded': budget is not None and report.grows_elsewhere,
-        'run': ended.value,
+        'runs': [each.value for each in ended],
+        'failures': [each.failure and f'optimized: {each.failure}' for each in ended],
         'said': said,
         'piles_up': _PILES_UP in report.note
     }
