@@ -15,7 +15,7 @@ class Can(enum.Enum):
     RELEASE = 'free a storage where the program says so'
     SHARE = 'hand a buffer to another name'
     UNITE = 'make one variable of two names'
-    OPEN_SHAPES = 'keep the shape, where it is open, of a storage that was freed'
+    SHAPES = 'keep the shape of a storage that was freed'
     NO_COPY = "leave out a loop's copy of an input"
     CLEAN_START = 'empty what an earlier run has left'
     PUT_OFF = 'copy what is fetched no earlier than the program says'
@@ -84,6 +84,7 @@ class Runtime:
         keeps_fetched: a later run begins with what the one before has given out.
         bears_delays: a budget for its programs bears a collector that is `delays.ops` behind, and no later one: nothing in them could
             give back what a later one would still hold.
+        inputs_stay: of a program in two parts, what its caller gives it is there until the second is through, whoever else holds it.
         threads: so many ops of the main block it runs side by side, where processors are idle and no order is held.
         ops_per_release: the ops that it takes to release one value; 0 where one op releases any number.
     """
@@ -102,6 +103,7 @@ class Runtime:
     keeps_inner: bool = False
     keeps_fetched: bool = False
     bears_delays: bool = False
+    inputs_stay: bool = True
     threads: int = 4
     ops_per_release: int = 0
 

@@ -29,12 +29,18 @@ def lifetimes(draw: st.DrawFn) -> List[Lifetime]:
     return found
 
 
+def release(lifetime: Lifetime) -> int:
+    """Somebody reads the shape of some."""
+    return lifetime.last + lifetime.storages[0] % 3
+
+
 def one_by_one(given_lifetimes: List[Lifetime], prompt: List[bool], rows: int, late: int,
                released: FrozenSet[int]) -> List[int]:
     live = [0] * OPS
     for each in given_lifetimes:
-        in_time = prompt[each.last] or set(each.storages) <= released
-        end = each.last if in_time else each.last + late
+        end = each.last if prompt[each.last] else each.last + late
+        if set(each.storages) <= released:
+            end = min(end, release(each))
         for at in range(each.first, min(end + 1, OPS)):
             live[at] += each.size.evaluate({'N': rows, 'M': rows**3})
     return live
@@ -49,11 +55,12 @@ def test_bytes_over_time_are_those_added_up_one_by_one(rows: int, found: List[Li
                                                        released: FrozenSet[int]) -> None:
     """At 10 ** 12 rows they are more than a number of the machine holds."""
     evaluate = lambda size: size.evaluate({'N': rows, 'M': rows**3})
-    live = Allocations(found, OPS, prompt).live(evaluate, late, released)
+    live = Allocations(found, OPS, prompt, release).live(evaluate, late, released)
     assert live == one_by_one(found, prompt, rows, late, released)
     assert all(type(bytes_) is int for bytes_ in live)
 
 
 def test_without_allocations_nothing_exists() -> None:
-    assert Allocations([], 3, [False] * 3).live(lambda size: size.evaluate({})) == [0, 0, 0]
-    assert Allocations([], 0, []).live(lambda size: size.evaluate({})) == []
+    assert Allocations([], 3, [False] * 3,
+                       release).live(lambda size: size.evaluate({})) == [0, 0, 0]
+    assert Allocations([], 0, [], release).live(lambda size: size.evaluate({})) == []

@@ -130,7 +130,7 @@ def test_plans_are_cut_into_segments_or_it_is_said_why_not() -> None:
 
 
 # Asked for by programs of Paddle 3 alone: backends/paddle3/test_releases.py.
-OF_PADDLE_3 = (Can.UNITE, Can.OPEN_SHAPES)
+OF_PADDLE_3 = (Can.UNITE, Can.SHAPES)
 
 
 @pytest.mark.parametrize('missing', [each for each in Can if each not in OF_PADDLE_3])

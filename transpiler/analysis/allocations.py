@@ -21,16 +21,20 @@ class Allocations:
         lifetimes: its allocations.
         ops: how many ops the region has.
         prompt: by position: whether what ends there is freed at once, however late the runtime is.
+        release: where the program may let go of an allocation.
     """
 
-    def __init__(self, lifetimes: Collection[Lifetime], ops: int, prompt: Sequence[bool]) -> None:
+    def __init__(self, lifetimes: Collection[Lifetime], ops: int, prompt: Sequence[bool],
+                 release: Callable[[Lifetime], int]) -> None:
         numbers: Dict[Size, int] = {}
         self._ops = ops
-        self._first, self._last, self._size = (numpy.array(column, numpy.int64) for column in (
-            [l.first for l in lifetimes],
-            [l.last for l in lifetimes],
-            [numbers.setdefault(l.size, len(numbers)) for l in lifetimes],
-        ))
+        self._first, self._last, self._release, self._size = (numpy.array(
+            column, numpy.int64) for column in (
+                [l.first for l in lifetimes],
+                [l.last for l in lifetimes],
+                [release(l) for l in lifetimes],
+                [numbers.setdefault(l.size, len(numbers)) for l in lifetimes],
+            ))
         self._sizes = list(numbers)
         self._storages: List[Tuple[int, ...]] = [l.storages for l in lifetimes]
         self._prompt = numpy.array(prompt, bool)[self._last]
@@ -40,7 +44,7 @@ class Allocations:
              late: int = 0,
              released: FrozenSet[int] = frozenset()) -> List[int]:
         """Bytes while each op runs, if what ends is freed so many ops `late`, but for what is prompt, and what only `released`
-        storages hold."""
+        storages hold: that the program lets go of where it may."""
         sizes = [evaluate(size) for size in self._sizes]
         total = sum(
             map(int.__mul__, sizes,
@@ -49,11 +53,11 @@ class Allocations:
         amounts = numpy.array(sizes, kind)[self._size]
         ends = self._last + 1  # the first op for which it is gone
         if late:
-            prompt = self._prompt
+            after = numpy.full(len(ends), self._ops + late)
             if released:
                 gone = [released.issuperset(storages) for storages in self._storages]
-                prompt = prompt | numpy.array(gone, bool)
-            ends = ends + numpy.where(prompt, 0, late)
+                after = numpy.where(numpy.array(gone, bool), self._release + 1, after)
+            ends = numpy.where(self._prompt, ends, numpy.minimum(ends + late, after))
         changes = numpy.zeros(self._ops, kind)
         numpy.add.at(changes, self._first, amounts)
         ended = ends < self._ops

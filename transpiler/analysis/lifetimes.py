@@ -10,10 +10,10 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tup
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace, act_by_name, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
-from transpiler.analysis.positions import Positions
+from transpiler.analysis.positions import Positions, spans
 from transpiler.ir import FORGET, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.ir.slotted import slotted
-from transpiler.runtime import Runtime
+from transpiler.runtime import Can, Runtime
 
 
 @slotted
@@ -119,6 +119,7 @@ class Lifetimes:
         found._graph = graph
         found.positions = self.positions.reordered(graph, region)
         found.position = found.positions.of
+        found.__dict__.pop('_shape_read_until', None)
         found.by_region = {**self.by_region, region: {}}
         found.shared = []
         facts = graph.regions[region]
@@ -321,6 +322,24 @@ class Lifetimes:
             for value in op.late_results(op.workspace is None or bool(op.workspace)):
                 storage = self._graph.values[value].storage
                 found[storage] = found.get(storage, frozenset()) | {op.id}
+        return found
+
+    def release_position(self, lifetime: Lifetime) -> int:
+        """Where the program may let go of an allocation of the main region, at the earliest: not before somebody reads a shape that
+        would go with it."""
+        found = (self._shape_read_until.get(storage, -1) for storage in lifetime.storages)
+        return max(lifetime.last, *found)
+
+    @cached_property
+    def _shape_read_until(self) -> Dict[int, int]:
+        """By storage of the main region, of which the runtime does not keep the shape: the last position at which that is read."""
+        if Can.SHAPES in self.runtime.can:
+            return {}
+        found: Dict[int, int] = {}
+        for value, span in spans(self._graph).items():
+            facts = self._graph.values[value]
+            if facts.region == 0 and span.shape_last > span.last:
+                found[facts.storage] = max(found.get(facts.storage, -1), span.shape_last)
         return found
 
     def _emptied_by(self, kind: str) -> FrozenSet[int]:

@@ -10,7 +10,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterator, List, Ma
 from transpiler.analysis.allocations import Allocations
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.lifetimes import Lifetimes
+from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.region_memory import RegionMemory, Resident
 from transpiler.analysis.residents import residents
 from transpiler.ir import RELEASE, Graph, Op, Region, RegionKind, Size
@@ -93,7 +93,7 @@ class Timeline:
         # Of the main region, where nothing runs inside its ops, and nothing excludes anything.
         self._allocations = None if len(graph.regions) > 1 or alternatives else Allocations(
             self.lifetimes.by_region[0].values(), len(self._order),
-            [graph.ops[op].kind == RELEASE for op in self._order])
+            [graph.ops[op].kind == RELEASE for op in self._order], self.lifetimes.release_position)
         self._measure(RegionMemory(graph, self.lifetimes, alternatives, dict(dims)))
 
     def _measure(self, memory: RegionMemory) -> None:
@@ -362,9 +362,10 @@ class Timeline:
         before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
         for lifetime, place in self._memory.placed(region):
             size, until = self.evaluate(lifetime.size), lifetime.last
-            if lag and not (self.graph.ops[region.ops[until]].kind == RELEASE or
-                            released.issuperset(lifetime.storages)):
-                until += lag
+            if lag and self.graph.ops[region.ops[until]].kind != RELEASE:
+                gone = released.issuperset(lifetime.storages)
+                until = min(until + lag,
+                            self._release_position(region, lifetime) if gone else until + lag)
             if place is None:  # as of most
                 before.always[lifetime.first] += size
                 after.always[until] -= size
@@ -393,6 +394,9 @@ class Timeline:
             (before if left.start < 0 else after).note(max(0, left.start), place, amount)
             after.note(left.until, place, -amount)
         return before, after
+
+    def _release_position(self, region: Region, lifetime: Lifetime) -> int:
+        return lifetime.last if region.id else self.lifetimes.release_position(lifetime)
 
     def _left_to_collector(self, region: Region,
                            late: _Late) -> Iterator[Tuple[int, Optional[Place], int]]:

@@ -35,6 +35,22 @@ def divide(graph: Graph, kept: FrozenSet[str], others: FrozenSet[str] = frozense
         value.written_between = value.name in others
 
 
+def with_inputs_let_go(graph: Graph) -> Graph:
+    """The same, as if the caller held none of its inputs for longer than the first part runs, or the program needs them."""
+    fed = frozenset(v.id for v in graph.values if v.fed)
+    values = [replace(v, fed=False, fetched=False) if v.id in fed else v for v in graph.values]
+    first = graph.regions[0].ops[0]
+    ops = [_holding(op, fed, op.id == first or op.facts.boundary) for op in graph.ops]
+    return Graph(values, ops, list(graph.regions))
+
+
+def _holding(op: Op, inputs: FrozenSet[int], reads: bool) -> Op:
+    """`op`, which may not work in place on inputs, and `reads` them, or does not."""
+    pairs = tuple(pair for pair in op.facts.in_place if op.operands[pair[0]] not in inputs)
+    operands = op.operands + tuple(sorted(inputs)) if reads else op.operands
+    return replace(op, operands=operands, facts=replace(op.facts, in_place=pairs))
+
+
 def state_of_calls(graph: Graph) -> FrozenSet[int]:
     """Storages in which the backward part may find something else than the part in front of it had: those that this writes and that
     outlive the call, as the caller may call it once more before the backward part runs, and what others write. Empty if there is no

@@ -1,7 +1,7 @@
 """Whether plans need more than no plan where they were not made for: at other sizes of the open dims, where what an op reads is as
 large as what it makes, where kernels allocate less for themselves than they may, where what the data decides is less than it can
 be, or takes something where nobody knows how much, where nothing is held in other layouts, where branches are not taken (at some
-other sizes, too), and in the first run of a runtime that retains."""
+other sizes, too), where a caller lets go of what it gave, and in the first run of a runtime that retains."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from transpiler.analysis.elsewhere import (alike_at_one, other_sizes, other_ways, some_sizes,
                                            unknown_results, without)
+from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.ir import Graph
+from transpiler.ir.boundary import with_inputs_let_go
 from transpiler.runtime import Runtime
 
 _Sizes = Tuple[Tuple[str, int], ...]
@@ -47,6 +49,8 @@ class Elsewhere:
         self._runtimes = tuple({runtime, runtime.freeing(), _in_first_run(runtime, original)})
         self._found: Dict[int, Tuple[Graph, bool]] = {}  # by id of the graph, which it keeps
         self._changes = _changes(original, dims, also)
+        if not runtime.inputs_stay and boundary_of(original):
+            self._changes.append(_Change(with_inputs_let_go, self._changes[0].sizes))
         self._peaks: Dict[Tuple[int, int], List[_Peaks]] = {}
 
     def grows(self, graph: Graph, after: Optional[Timeline] = None) -> bool:

@@ -14,7 +14,7 @@ from benchmarks.kernels.observing import observe
 from tests.harness import Case, Mode, Peak, check, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, train
 from transpiler import memory_optimize
-from transpiler.backends.paddle2.einsum import turned, workspace
+from transpiler.backends.einsum import turned, workspace
 from transpiler.backends.formulas import Tensor
 from transpiler.ir import Size
 

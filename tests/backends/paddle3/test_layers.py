@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any, Callable, Tuple
 
+import numpy as np
 import paddle
 import pytest
 from paddle.base import core
@@ -107,6 +108,38 @@ def test_a_first_call_without_gradients_is_one_of_a_program_without_them() -> No
             losses.append(each(data(0)).numpy().tobytes())
     assert losses[0] == losses[1]
     assert [each.traced.mode for each in report.programs] == ['no grad']
+
+
+class Narrowed(paddle.nn.Layer):
+    """Reads what it is given once, to make something smaller of it that its gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = paddle.nn.Embedding(50, 16)
+
+    def forward(self, ids: Any) -> Any:
+        return paddle.mean(paddle.nn.functional.relu(self.embedding(ids.astype('int32'))))
+
+
+@pytest.mark.parametrize('recompute', ['auto', 'max'])
+def test_an_input_that_the_caller_lets_go_of_is_not_held_for_the_backward_part(
+        recompute: str) -> None:
+    numbers = np.random.RandomState(0).randint(0, 50, [1024, 256])
+    plain, made = static(Narrowed(), True), static(Narrowed(), True)
+    memory_optimize(made, recompute=recompute, heap=False)
+
+    def peak(layer: Any) -> int:
+        settled.long_at_rest()
+        core.host_memory_stat_reset_peak_value('Allocated', 0)
+        before = core.host_memory_stat_current_value('Allocated', 0)
+        layer(paddle.to_tensor(numbers)).backward()
+        layer.clear_gradients()
+        return core.host_memory_stat_peak_value('Allocated', 0) - before
+
+    peak(made)
+    before, = settled.least(lambda: [peak(plain)], [0.0], most=4, ordered=False)
+    after, = settled.least(lambda: [peak(made)], [before], most=8)
+    assert after <= before
 
 
 def large() -> Any:

@@ -12,7 +12,7 @@ from typing import FrozenSet, Mapping
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.paddle2.einsum import EQUATION, KIND, OPERANDS, plan_of, turned
+from transpiler.backends.einsum import EQUATION, KIND, OPERANDS, plan_of, turned
 from transpiler.backends.paddle2.workspaces import kernel_of, values_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 

@@ -15,7 +15,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import NONE, Case, Kernel, attributes_asked, by_cases, parse
-from transpiler.backends.paddle2 import einsum
+from transpiler.backends import einsum
 from transpiler.backends.paddle2.descs import runs_blocks, value_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 

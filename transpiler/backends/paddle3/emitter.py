@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -24,7 +24,7 @@ from transpiler.backends.paddle3.marks import mark, unmark
 from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said
 from transpiler.errors import VerificationError
-from transpiler.ir import FILL, KEEP, RELEASE, SHARE, Graph, Op, Value
+from transpiler.ir import FILL, KEEP, RELEASE, SHARE, Graph, Op
 
 # What Operation.clone takes along: no blocks, operands, and no successors.
 _ALONE = (False, True, False)
@@ -183,7 +183,7 @@ class _Emitter:
             self._added(made)
             for v in sorted(values)
             for named in (self._here(v), *self._others.get(v, ()))
-            for made in released(named, self._instead, _dims(self._graph.values[v]))
+            for made in released(named, self._instead)
         ]
 
     def _enter(self, region: int) -> None:
@@ -418,13 +418,6 @@ class _Emitter:
         was = op.operand_source(slot)
         self._undo.append(lambda: op.operand(slot).set_source(was))
         op.operand(slot).set_source(value)
-
-
-def _dims(value: Value) -> Optional[List[int]]:
-    """None where they are open."""
-    if value.shape is None or not all(dim.is_constant for dim in value.shape):
-        return None
-    return [int(dim.evaluate({})) for dim in value.shape]
 
 
 def _is_list(value: Any) -> bool:

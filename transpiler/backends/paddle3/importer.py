@@ -11,7 +11,7 @@ it pops for nobody is said by a KEEP op.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 from paddle.base.libpaddle import pir
 
@@ -23,13 +23,14 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
+from transpiler.backends.paddle3.caches import link_caches
 from transpiler.backends.paddle3.carried import carries_open
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, value_names
-from transpiler.backends.paddle3.operators import MADE_AS, MADE_AS_BY_ONEDNN
+from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
-from transpiler.backends.paddle3.releases import is_release, loses_shape, unites
+from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
@@ -183,6 +184,11 @@ class _Importer:
         for value in (*block.args(), *block.kwargs().values()):
             self._new(value, fed=True, shape=declared_shape(value.shape))
         self._block(block, self._home)
+        self._doubled |= link_caches(self._graph, self._done.handles)
+        for op in self._graph.ops:
+            if not op.regions and op.facts.in_place and self._done.handles[
+                    op.id].op.name() != YIELD:
+                _note_taken(op, self._doubled)
         if len(self._done.links) < len(self._pushed):
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
         if not self._carried.issubset(carried_sums(self._graph)):
@@ -260,7 +266,7 @@ class _Importer:
     def _release(self, op: Any) -> None:
         released = self._ids(op.operand_source(0))
         self._value[op.result(0).id] = released[0]
-        facts = OpFacts(side_effect=True, loses_shape=frozenset({0} if loses_shape(op) else ()))
+        facts = OpFacts(side_effect=True, loses_shape=frozenset({0}))
         self._graph.new_op(RELEASE, self._home.id, results=released, facts=facts)
 
     def _unite(self, op: Any) -> None:
@@ -464,7 +470,8 @@ class _Importer:
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
         if not op.num_regions():
             made.facts = replace(made.facts, relaid=relaid(op))
-        self._note_taken(op, made)
+        if op.name() == _SECOND_NAME:
+            self._doubled.update(made.operands)
         if op.name().startswith(DIALECT):
             _place(made, op)
         if op.id() in self._added:
@@ -477,17 +484,6 @@ class _Importer:
             for i in made.operands:
                 self._graph.values[i].fetched = True
         self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
-
-    def _note_taken(self, op: Any, made: Op) -> None:
-        """The executor works in place by the uses of one name: so an op that may writes over what has a second one, whose readers stay
-        in front of it, or behind it, as they were."""
-        if op.name() == _SECOND_NAME:
-            self._doubled.update(made.operands)
-            return
-        taken = {made.operands[i] for i, _ in made.facts.in_place} & self._doubled
-        if taken:
-            made.results += tuple(sorted(taken))
-            made.facts = replace(made.facts, in_place=(), side_effect=True)
 
     def _alias(self, value: Any, operand: Tuple[int, ...]) -> Tuple[int, ...]:
         self._check_alone(operand)
@@ -597,6 +593,17 @@ def _make_as(value: Value, dtype: str) -> None:
     value.dtype = dtype
     if value.shape is not None:
         value.size = Size.product(value.shape) * item_bytes(dtype)
+
+
+def _note_taken(op: Op, doubled: AbstractSet[int]) -> None:
+    """The executor works in place by the uses of one name: so an op that may writes over what has a second one, or what it reads in
+    another slot, too. Whoever reads that stays in front of it, or behind it, as it was."""
+    given = {op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0}
+    again = (v for v in given if op.operands.count(v) > 1 and op.kind not in EACH_ELEMENT_ALONE)
+    taken = (given & doubled).union(again)
+    if taken:
+        op.results += tuple(sorted(taken))
+        op.facts = replace(op.facts, in_place=(), side_effect=True)
 
 
 def _drop_what_is_named_later(graph: Graph) -> None:

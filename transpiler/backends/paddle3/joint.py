@@ -29,7 +29,7 @@ class JointPrograms(LivePrograms):
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, can=ORDER_ALONE, bears_delays=True)
+        return replace(super().runtime, can=ORDER_ALONE, bears_delays=True, inputs_stay=False)
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:

@@ -24,7 +24,7 @@ _GRADIENT = '_grad'
 # Draw random numbers without an attribute that says so.
 UNSEEDED_RANDOM: FrozenSet[str] = frozenset({
     'bernoulli', 'binomial', 'dirichlet', 'exponential', 'flash_attn', 'flash_attn_qkvpacked', 'flash_attn_unpadded',
-    'flash_attn_varlen_qkvpacked', 'fused_dropout_add', 'graph_khop_sampler', 'graph_sample_neighbors',
+    'flash_attn_varlen_qkvpacked', 'fractional_max_pool2d', 'fractional_max_pool3d', 'fused_dropout_add', 'graph_khop_sampler', 'graph_sample_neighbors',
     'gumbel_softmax', 'memory_efficient_attention', 'multinomial', 'poisson', 'randint', 'random_routing', 'randperm',
     'rrelu', 'sampling_id', 'shuffle_batch', 'standard_gamma', 'top_p_sampling', 'truncated_gaussian_random',
     'variable_length_memory_efficient_attention', 'weighted_sample_neighbors', 'random', 'cauchy', 'geometric',
@@ -41,6 +41,11 @@ SIDE_EFFECTS: FrozenSet[str] = frozenset({
 })  # yapf: disable
 # Have a variant in place, which the executor does not take: for kernels that cannot, or which do so in dygraph mode alone.
 NOT_IN_PLACE: FrozenSet[str] = frozenset({'add_grad', 'subtract_grad', 'transpose'})
+# Their kernels read, for each element, those of the operands that stand where it does: they may work in place on what they read twice.
+EACH_ELEMENT_ALONE: FrozenSet[str] = frozenset({
+    'add', 'bitwise_and', 'bitwise_or', 'bitwise_xor', 'copysign', 'divide', 'elementwise_pow', 'floor_divide', 'lerp',
+    'logical_and', 'logical_or', 'logical_xor', 'maximum', 'minimum', 'multiply', 'remainder', 'subtract', 'where'
+})  # yapf: disable
 # Their kernels add to the first of the list that they are given, where that is the variable of the result.
 ADD_TO_THE_FIRST: FrozenSet[str] = frozenset({'add_n'})
 # State that is carried on, and on which nothing else depends that is computed: (operand, result) slots by name. Batch

@@ -4,24 +4,20 @@
 for the result, and the first would go on to hold the buffer. `share_var` makes one variable of all that it names, before anything
 runs. So the thread that runs the program frees the buffer, before it starts the next op: a collector finds nothing to free.
 
-What is left says the shape that was there, and holds one number: whoever reads it is told so by Paddle.
+What is left holds one number and says a shape that no number has room for, not the one that was there: a run may have other dims than the
+program declares, and nobody reads them any more. Whoever reads it is told so by Paddle.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
-from operator import mul
-from typing import Any, List, Optional, Sequence
+from typing import Any, List
 
 import paddle
 from paddle import _C_ops
 from paddle.base.core import CPUPlace
 
-from transpiler.backends.paddle3.attributes import given_attributes
-
 _SET, _ONE_VARIABLE = 'pd_op.set_', 'pd_op.share_var'
-# Where the shape is not known, what is left says one that no number has room for.
-_ANY_SHAPE = [1 << 40]
+_NO_SHAPE, _NO_STRIDES = [1 << 40], [1]
 
 
 def number() -> Any:
@@ -29,12 +25,9 @@ def number() -> Any:
     return _C_ops.full([1], 0.0, paddle.float32, CPUPlace())
 
 
-def released(value: Any, instead: Any, dims: Optional[Sequence[int]]) -> List[Any]:
-    """New ops that release `value`, whose dims these are, if they are known; `instead` is a `number`. Where there are no elements,
-    Paddle would take what is left for no place to write to: it declares so what recurrent layers keep for their gradient."""
-    shape = list(dims) if dims is not None and 0 not in dims else _ANY_SHAPE
-    strides = list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else []
-    left = _C_ops.set_(value, instead, shape, strides, 0)
+def released(value: Any, instead: Any) -> List[Any]:
+    """New ops that release `value`; `instead` is a `number`."""
+    left = _C_ops.set_(value, instead, _NO_SHAPE, _NO_STRIDES, 0)
     return [left.get_defining_op(), united(value, left)]
 
 
@@ -55,8 +48,3 @@ def is_release(op: Any) -> bool:
 def unites(op: Any) -> bool:
     """Whether `op` makes one variable of its two operands."""
     return op.name() == _ONE_VARIABLE and op.num_operands() == 2
-
-
-def loses_shape(op: Any) -> bool:
-    """Whether a release leaves another shape behind than was there."""
-    return list(given_attributes(op)['dims']) == _ANY_SHAPE

@@ -12,6 +12,7 @@ from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
+from transpiler.runtime import Can
 
 
 def release_storages(graph: Graph, context: PassContext) -> Graph:
@@ -24,7 +25,8 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     context.left_alone.update(rules.alone)
     bound = {v: why for v, why in rules.alone.items() if why not in (MOVED, OF_SLICES)}
     lifetimes = context.collecting(graph).lifetimes
-    dying = _whole(graph, last_uses(graph, 0, rules.spans, bound), lifetimes)
+    shapes_stay = Can.SHAPES in context.runtime.can
+    dying = _whole(graph, last_uses(graph, 0, rules.spans, bound, shapes_stay), lifetimes)
     gone = {v for values in dying.values() for v in values}
     # A value that is not released keeps its contents: somebody may fetch it.
     shared = {

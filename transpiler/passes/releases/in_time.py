@@ -37,7 +37,7 @@ _NOT_WORTH = 4e-3
 
 def release_surely(graph: Graph, context: PassContext) -> Graph:
     """Releases whatever would lift the main region above its peak if the collector never came."""
-    release_in_time(graph, context.collecting(graph))
+    release_in_time(graph, context.collecting(graph), waits=True)
     return graph
 
 
@@ -143,7 +143,8 @@ def _late_since(graph: Graph, timeline: Timeline, cost: CostModel) -> List[int]:
 def release_in_time(graph: Graph,
                     timeline: Timeline,
                     since: Optional[Sequence[int]] = None,
-                    least: int = 1) -> None:
+                    least: int = 1,
+                    waits: bool = False) -> None:
     """Releases what the collector would free before the ops at which all that is dead would fill the memory up to the peak of
     `timeline`, which is of `graph` under a runtime that collects.
 
@@ -154,9 +155,10 @@ def release_in_time(graph: Graph,
     Args:
         since: by position of the main region, and at its end: what died before that position is gone. None: all is there.
         least: the bytes of what is released at the least.
+        waits: also what may be let go of only when its shape has been read, by when a collector that is in time has freed it.
     """
     names = mortal(graph, timeline)
-    chosen = _in_time(graph, timeline, frozenset(names), since, least)
+    chosen = _in_time(graph, timeline, frozenset(names), since, least, waits)
     write_chosen(graph, timeline, chosen, names)
 
 
@@ -195,15 +197,17 @@ def _in_groups(values: List[int], most: int) -> List[List[int]]:
 
 
 def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int],
-             since: Optional[Sequence[int]], least: int) -> Dict[int, List[Lifetime]]:
+             since: Optional[Sequence[int]], least: int, waits: bool) -> Dict[int, List[Lifetime]]:
     """What to release before which position of the main region, or behind the last, as late as that can be at the sizes of
     `timeline`, and at some others."""
     sizes = [timeline, *(timeline.at(dims) for dims in some_sizes(timeline.dims))]
-    rooms = [_rooms(graph, *each, mortal) for each in zip(sizes, _least_peaks(graph, sizes))]
+    rooms = [_rooms(graph, *each, mortal, waits) for each in zip(sizes, _least_peaks(graph, sizes))]
     ending: Dict[int, List[Lifetime]] = {}
     for lifetime in timeline.lifetimes.by_region[0].values():
         if timeline.evaluate(lifetime.size) >= least and mortal.issuperset(lifetime.storages):
-            ending.setdefault(lifetime.last + 1, []).append(lifetime)
+            at = timeline.lifetimes.release_position(lifetime)
+            if waits or at == lifetime.last:
+                ending.setdefault(at + 1, []).append(lifetime)
     released: Dict[int, List[Lifetime]] = {}
     dead: Deque[Lifetime] = deque()
     dead_bytes = [0] * len(sizes)
@@ -225,14 +229,28 @@ def _in_time(graph: Graph, timeline: Timeline, mortal: FrozenSet[int],
     return released
 
 
-def _rooms(graph: Graph, timeline: Timeline, least: int, mortal: FrozenSet[int]) -> List[float]:
+def _rooms(graph: Graph, timeline: Timeline, least: int, mortal: FrozenSet[int],
+           waits: bool) -> List[float]:
     """How much may be dead at each position of the main region, and at its end, if some run needs but `least` bytes; nothing
-    where sizes are not known."""
+    where sizes are not known. `waits`: what may not be let go of yet no collector has freed."""
     needed = _by_position(graph, timeline, bytes_with_workspaces(graph, timeline))
+    if waits:
+        needed = list(map(add, needed, _waiting(graph, timeline)))
     if timeline.lifetimes.unsized:
         return [0.0] * (len(needed) + 1)
     never = _by_position(graph, timeline, uncollected_with_workspaces(graph, timeline, mortal))
     return list(map(min, _room(needed, least), _room(never, max(never, default=0))))
+
+
+def _waiting(graph: Graph, timeline: Timeline) -> List[int]:
+    """By position of the main region: bytes that nobody needs any more, and which may not be let go of yet."""
+    more = [0] * (len(graph.regions[0].ops) + 1)
+    for lifetime in timeline.lifetimes.by_region[0].values():
+        until = timeline.lifetimes.release_position(lifetime)
+        if until > lifetime.last:
+            more[lifetime.last + 1] += timeline.evaluate(lifetime.size)
+            more[until + 1] -= timeline.evaluate(lifetime.size)
+    return list(accumulate(more[:-1]))
 
 
 def _room(needed: List[int], least: int) -> List[float]:

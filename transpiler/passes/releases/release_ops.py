@@ -7,7 +7,7 @@ from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
 from transpiler.analysis.in_place import hands_on
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span
-from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, Value, ValueKind
+from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, ValueKind
 from transpiler.runtime import Can, Runtime
 
 Pairs = List[Tuple[int, int]]
@@ -92,9 +92,9 @@ def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
         graph.values[op.operands[i]].storage for op in graph.walk() if op.regions
         for i, _ in op.facts.in_place
     }
-    if Can.OPEN_SHAPES not in lifetimes.runtime.can:
-        shaped = graph.shapes_read()
-        lost.update(v.storage for v in graph.values if v.storage in shaped and not _is_fixed(v))
+    if Can.SHAPES not in lifetimes.runtime.can:
+        shaped = graph.shapes_read()  # of the main region, releases wait for those that read it
+        lost.update(v.storage for v in graph.values if v.region and v.storage in shaped)
     may = handing_on(graph, lifetimes.runtime)
     for op, source, target in lifetimes.shared:
         if not may(graph.ops[op], source):
@@ -120,20 +120,21 @@ def handing_on(graph: Graph, runtime: Runtime) -> Callable[[Op, int], bool]:
     return may
 
 
-def _is_fixed(value: Value) -> bool:
-    return value.shape is not None and all(dim.is_constant for dim in value.shape)
-
-
-def last_uses(graph: Graph, region: int, found: Mapping[int, Span],
-              alone: Mapping[int, str]) -> Dict[int, List[int]]:
-    """Values to release by position: the last tenant of each storage of `region`."""
+def last_uses(graph: Graph,
+              region: int,
+              found: Mapping[int, Span],
+              alone: Mapping[int, str],
+              shapes_stay: bool = True) -> Dict[int, List[int]]:
+    """Values to release by position: the last tenant of each storage of `region`. `shapes_stay`: who reads the shape alone may do so
+    behind a release."""
     end = len(graph.regions[region].ops)
     last: Dict[int, Tuple[int, int, int]] = {}
     for value in graph.values:
         if value.region != region or value.id not in found:
             continue
         span = found[value.id]
-        use = (end if value.id in alone else span.last, span.first, value.id)
+        end_of_use = span.last if shapes_stay else max(span.last, span.shape_last)
+        use = (end if value.id in alone else end_of_use, span.first, value.id)
         last[value.storage] = max(last.get(value.storage, use), use)
     dying: Dict[int, List[int]] = {}
     for at, _, value in last.values():

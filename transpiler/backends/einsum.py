@@ -1,4 +1,4 @@
-"""What `einsum` turns around, by its equation (Paddle 2.6, on a CPU).
+"""What `einsum` turns around, by its equation (on a CPU, Paddle 2.6 and 3).
 
 The kernel brings both operands into the order that a batched product wants: labels of both that stay, then those that the product
 sums over and the operand's own, in an order that its side of the product decides. An operand that already lies so is taken as it

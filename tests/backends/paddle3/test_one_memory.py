@@ -1,0 +1,311 @@
+"""What the executor does not know of one memory: a second name of it, a second slot that reads it, the dims of another run."""
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, List, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import static
+
+from benchmarks.programs.case import Case, Options, drafting, make_optimizer
+from tests.backends.paddle3.running import assert_equal, in_order, optimized, run
+from transpiler import memory_optimize
+from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE
+from transpiler.backends.scopes import fresh_scope
+from transpiler.ir import Op
+
+ROWS, WIDTH = 32, 16
+RECOMPUTE = ('auto', 'cheap', 'max', False)
+Make = Callable[[Any], Any]
+
+
+def trained(make: Make, rows: int = ROWS, fixed: bool = False) -> Case:
+    """A program that minimizes what `make` makes of a product."""
+    options = Options(batch_size=rows, static_batch=fixed)
+    with drafting(options, batch_size=rows) as draft:
+        x = draft.floats('x', [rows, WIDTH])
+        made = make(static.nn.fc(F.tanh(F.gelu(x) * x) * 2.0 + x, WIDTH))
+        make_optimizer('sgd').minimize(made)
+        return draft.case([made], training=True)
+
+
+def reversed_rows() -> Any:
+    return paddle.assign(np.arange(ROWS - 1, -1, -1))
+
+
+def _then_relu(h: Any, other: Any) -> Any:
+    """`relu` is the last to read `h`, of which there is more to be made again."""
+    wide = F.tanh(F.gelu(other) * other)
+    return paddle.mean(other * wide) + paddle.sum(F.relu(h)) * 0.01
+
+
+def _product(h: Any) -> Any:
+    """Before what keeps `h` under another name: there the executor does not work in place, but behind it."""
+    positive = F.relu(h)
+    total = paddle.sum(positive)
+    weight = static.create_parameter([WIDTH, WIDTH], 'float32')
+    other = paddle.einsum('bi,ij->bj', h, weight)
+    return paddle.mean(other * other) + total * 0.01 + paddle.mean(positive * positive)
+
+
+def _turned(h: Any) -> Any:
+    """The kernel turns one operand, and keeps a copy of that."""
+    weight = static.create_parameter([WIDTH, WIDTH], 'float32')
+    return _then_relu(h, paddle.einsum('bi,ji->bj', h, weight))
+
+
+def _two_labels(h: Any) -> Any:
+    """An equation of which nobody says what it turns."""
+    positive = F.relu(h)
+    other = paddle.einsum('bi,bj->ij', h, F.tanh(h))
+    return paddle.mean(paddle.einsum('ii->i', other)) + paddle.sum(positive) * 0.01
+
+
+def _detached(h: Any) -> Any:
+    positive = F.relu(h)
+    total = paddle.sum(positive)
+    other = F.smooth_l1_loss(F.tanh(h), h.detach(), reduction='none')
+    return paddle.mean(other) + total * 0.01 + paddle.mean(positive * positive)
+
+
+def _scattered(h: Any) -> Any:
+    return _then_relu(h, paddle.scatter(h, reversed_rows(), h))
+
+
+def _added_at(h: Any) -> Any:
+    return _then_relu(h, paddle.index_add(h, reversed_rows(), 0, h))
+
+
+def _labelled(h: Any) -> Any:
+    return _then_relu(h, F.softmax_with_cross_entropy(h, h, soft_label=True))
+
+
+MAKES = (_product, _turned, _two_labels, _detached, _scattered, _added_at, _labelled)
+
+
+@pytest.mark.parametrize('make', MAKES)
+def test_programs_give_their_bytes_whatever_has_one_memory(make: Make) -> None:
+    with in_order():
+        plain = run(trained(make), 3)
+    changed = []
+    for recompute in RECOMPUTE:
+        case = trained(make)
+        changed.append(optimized(case, recompute=recompute).changed)
+        assert_equal(plain, run(case, 3))
+    assert any(changed)
+
+
+class Product(paddle.nn.Layer):
+    """The same in a layer, which hands what einsum keeps from one part to the other."""
+
+    def __init__(self, make: Make) -> None:
+        super().__init__()
+        self.dense = paddle.nn.Linear(WIDTH, WIDTH)
+        self.weight = self.create_parameter([WIDTH, WIDTH])
+        self.make = make
+
+    def forward(self, x: Any) -> Any:
+        return self.make(self.dense(F.tanh(F.gelu(x) * x) * 2.0 + x), self.weight)
+
+
+def _product_of(h: Any, weight: Any) -> Any:
+    positive = F.relu(h)
+    total = positive.sum()
+    other = paddle.einsum('bi,ij->bj', h, weight)
+    return (other * other).mean() + total * 0.01 + (positive * positive).mean()
+
+
+def _scattered_by(h: Any, weight: Any) -> Any:
+    rows = paddle.arange(ROWS - 1, -1, -1)
+    again = paddle.index_add(h, rows, 0, h) * paddle.matmul(h, weight)
+    return (paddle.scatter(h, rows, h) * again).mean() + F.relu(h).sum() * 0.01
+
+
+def stepped(make: Any, full_graph: bool, **options: Any) -> Tuple[List[bytes], List[bool]]:
+    """Loss and gradients of some steps; which programs were changed."""
+    paddle.disable_static()
+    try:
+        paddle.seed(3)
+        layer = paddle.jit.to_static(Product(make), full_graph=full_graph)
+        report = memory_optimize(layer, **options) if options else None
+        optimizer = paddle.optimizer.SGD(0.5, parameters=layer.parameters())
+        found = []
+        for step in range(3):
+            loss = layer(
+                paddle.to_tensor(
+                    np.random.RandomState(step).rand(ROWS, WIDTH).astype('float32') - 0.5))
+            loss.backward()
+            found += [loss.numpy().tobytes()]
+            found += [p.grad.numpy().tobytes() for p in layer.parameters() if p.grad is not None]
+            optimizer.step()
+            optimizer.clear_grad()
+        return found, [each.report.changed for each in report.programs] if report else []
+    finally:
+        paddle.enable_static()
+
+
+@pytest.mark.parametrize('full_graph', [True, False])
+@pytest.mark.parametrize('make', [_product_of, _scattered_by])
+def test_layers_give_their_bytes_whatever_has_one_memory(make: Any, full_graph: bool) -> None:
+    plain, _ = stepped(make, full_graph)
+    assert len(plain) > 3 * 2 and len(set(plain)) == len(plain)
+    found = [stepped(make, full_graph, recompute=each) for each in ('auto', 'max', False)]
+    assert all(seen == plain for seen, _ in found)
+    assert any(changed for _, each in found for changed in each)
+
+
+def _op(main: Any, kind: str) -> Op:
+    return next(op for op in import_program(main).graph.ops if op.kind == kind)
+
+
+def test_a_copy_that_einsum_keeps_is_counted_and_a_second_name_is_not() -> None:
+    for make, copies in ((_product, [0, 0]), (_turned, [0, 4 * WIDTH * WIDTH])):
+        graph = import_program(trained(make).main).graph
+        product = next(op for op in graph.ops if op.kind == 'einsum')
+        gradient = next(op for op in graph.ops if op.kind == 'einsum_grad')
+        kept = [v for v in product.results if v in gradient.operands]
+        sizes = [graph.values[v].size.evaluate({'N': ROWS}) for v in kept]
+        assert sorted(sizes) == sorted([*copies, 0, 0])  # with what bears a shape alone
+        assert product.operands[0] in gradient.reads()
+
+
+# -- in place on what is read twice
+
+
+def _last(make: Make, is_last: bool) -> bytes:
+    """What `make` makes of a value, which nobody reads behind it, or somebody does."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data('x', [ROWS, WIDTH])
+        h = x * 0.5 + 1.0
+        fetched = [paddle.assign(make(h))]
+        if not is_last:
+            fetched.append(h * 3.0)
+    feed = {'x': np.random.RandomState(1).rand(ROWS, WIDTH).astype('float32')}
+    with fresh_scope(), in_order():
+        return np.array(static.Executor().run(main, feed=feed, fetch_list=fetched)[0]).tobytes()
+
+
+def _whole(function: Callable[[Any, Any], Any]) -> Make:
+    """Of integers."""
+
+    def make(h: Any) -> Any:
+        numbers = paddle.cast(h * 20.0, 'int32')
+        return function(numbers, numbers)
+
+    return make
+
+
+def _true(function: Callable[[Any, Any], Any]) -> Make:
+
+    def make(h: Any) -> Any:
+        larger = h > 1.2
+        return function(larger, larger)
+
+    return make
+
+
+TWICE = {
+    'add': lambda h: h + h,
+    'bitwise_and': _whole(paddle.bitwise_and),
+    'bitwise_or': _whole(paddle.bitwise_or),
+    'bitwise_xor': _whole(paddle.bitwise_xor),
+    'copysign': lambda h: paddle.copysign(h, h),
+    'divide': lambda h: h / h,
+    'elementwise_pow': lambda h: paddle.pow(h, h),
+    'floor_divide': lambda h: paddle.floor_divide(h, h),
+    'lerp': lambda h: paddle.lerp(h, h, h),
+    'logical_and': _true(paddle.logical_and),
+    'logical_or': _true(paddle.logical_or),
+    'logical_xor': _true(paddle.logical_xor),
+    'maximum': lambda h: paddle.maximum(h, h),
+    'minimum': lambda h: paddle.minimum(h, h),
+    'multiply': lambda h: h * h,
+    'remainder': lambda h: paddle.remainder(h, h),
+    'subtract': lambda h: h - h,
+    'where': lambda h: paddle.where(h > 1.2, h, h),
+}
+
+
+def test_the_ops_that_may_work_in_place_on_what_they_read_twice_are_known() -> None:
+    assert TWICE.keys() == EACH_ELEMENT_ALONE
+
+
+@pytest.mark.parametrize('name', TWICE)
+def test_ops_that_take_each_element_alone_bear_that_they_work_in_place_on_what_they_read_twice(
+        name: str) -> None:
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        paddle.assign(TWICE[name](static.data('x', [ROWS, WIDTH]) * 0.5 + 1.0))
+    op = _op(main, name)
+    assert len(set(op.operands)) < len(op.operands) and not op.facts.side_effect
+    assert _last(TWICE[name], True) == _last(TWICE[name], False)
+
+
+@pytest.mark.parametrize('make', [_scattered, _added_at, _labelled])
+def test_other_ops_that_read_what_they_may_work_in_place_on_twice_write_it(make: Make) -> None:
+    written = [
+        op for op in import_program(trained(make).main).graph.ops
+        if op.facts.side_effect and set(op.operands) & set(op.results)
+    ]
+    assert [len(set(op.operands)) < len(op.operands) for op in written] == [True]
+    assert not written[0].facts.in_place
+
+
+def test_the_executor_itself_gives_rows_that_it_has_written_over() -> None:
+    """Why that must be so."""
+    scatter = lambda h: paddle.scatter(h, reversed_rows(), h)
+    assert _last(scatter, True) != _last(scatter, False)
+
+
+# -- random numbers
+
+
+@pytest.mark.parametrize('kind, make', [
+    ('fractional_max_pool2d', lambda x: F.fractional_max_pool2d(x, 5)),
+    ('fractional_max_pool3d', lambda x: F.fractional_max_pool3d(x, 5)),
+    ('bernoulli', lambda x: paddle.bernoulli(paddle.abs(x))),
+    ('max_pool2d_with_index', lambda x: F.max_pool2d(x, 2, return_mask=True)[0]),
+])
+def test_an_op_is_random_if_it_moves_the_generator(kind: str, make: Make) -> None:
+    if not hasattr(F, kind) and kind.startswith('fractional'):
+        pytest.skip('this Paddle has no such pool')
+    dims = [2, 3, 8, 8, 8] if kind.endswith('3d') else [2, 3, 8, 8]
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        made = make(static.data('x', dims))
+    feed = {'x': np.random.RandomState(1).rand(*dims).astype('float32')}
+    with fresh_scope():
+        before = _generator()
+        static.Executor().run(main, feed=feed, fetch_list=[made])
+        assert _op(main, kind).facts.random is (_generator() != before)
+
+
+def _generator() -> str:
+    return re.sub('0x[0-9a-f]+', '', str(paddle.get_rng_state()[0]))  # less where it is
+
+
+# -- the dims of a run
+
+
+def _mean(h: Any) -> Any:
+    wide = F.tanh(F.gelu(h) * h)
+    again = F.tanh(wide) * wide
+    return paddle.mean(again * again)
+
+
+@pytest.mark.parametrize('recompute', ['auto', 'max'])
+def test_a_run_may_have_fewer_rows_than_the_program_declares(recompute: str) -> None:
+    """Paddle takes them; the gradient of a mean divides by as many as there are, in a tensor of which it reads the shape alone."""
+    plain, case = trained(_mean, fixed=True), trained(_mean, fixed=True)
+    report = optimized(case, recompute=recompute)
+    fewer = lambda fed: {name: value[:ROWS // 4] for name, value in fed.items()}
+    for each in (plain, case):
+        feed = each.feed
+        object.__setattr__(each, 'feed', lambda step, feed=feed: fewer(feed(step)))
+    assert report.changed
+    assert_equal(run(plain, 3), run(case, 3))

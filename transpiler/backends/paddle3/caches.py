@@ -1,0 +1,76 @@
+"""Results of `einsum` that hold more, or less, than their shape says.
+
+It keeps the operands as it has turned them, for its gradient, in results that are declared without elements. What it did not have
+to turn it keeps under another name of the operand's own memory. Of the results that bear an operand's shape, for the gradient,
+it allocates none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, FrozenSet, Iterator, Mapping, Tuple
+
+from transpiler.backends.einsum import EQUATION, plan_of, turned
+from transpiler.backends.formulas import Tensor
+from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.naming import bare_kind
+from transpiler.backends.paddle3.tensors import item_bytes
+from transpiler.ir import NOTHING, Graph, Value, ValueKind
+
+KIND, _COPIES, _BARE_SHAPES = 'einsum', 'inner_cache', 'xshape'
+
+
+def link_caches(graph: Graph, handles: Mapping[int, Any]) -> FrozenSet[int]:
+    """Counts what `einsum` keeps. In the main region, who reads what is an operand under another name reads the operand, too; `handles`
+    are of the ops. Gives the operands of which that is, or may be so: the executor does not know of it when it works in place on them."""
+    doubled = set()
+    found = [op for op in graph.ops if op.id in handles and bare_kind(handles[op.id].op) == KIND]
+    elsewhere = graph.touched_elsewhere() if found else frozenset()
+    for op in found:
+        for operand, cache in _in_one_memory(graph, handles[op.id]):
+            doubled.add(operand.id)
+            operand.skipped = True  # let go of alone, it would still be there under its other name
+            if op.region or elsewhere & {operand.id, cache.id}:
+                continue
+            _read_too(graph, cache, operand)
+            if _is_plain(operand):
+                cache.buffer, operand.buffer = operand.id, operand.id
+    return frozenset(doubled)
+
+
+def _in_one_memory(graph: Graph, handle: Any) -> Iterator[Tuple[Value, Value]]:
+    """Operands, and what is or may be another name of them; the sizes of all that is kept."""
+    names = handle.op.get_output_names()
+    values = graph.values
+    by_name = {name: slot for name, slot in zip(names, handle.results)}
+    operands = [values[i] for i in handle.operands[0]]
+    equation = given_attributes(handle.op)[EQUATION]
+    copies = turned(equation)
+    known = plan_of(equation, [_tensor(each) for each in operands]) is not None
+    for at, i in enumerate(by_name.get(_COPIES, ())):
+        if i < 0 or at >= len(operands):
+            continue
+        operand, cache = operands[at], values[i]
+        is_copy = copies is not None and copies.operands[at]
+        cache.shape, cache.skipped = None, True
+        cache.size = NOTHING if known and not is_copy else operand.size
+        if not is_copy:
+            yield operand, cache
+    for i in by_name.get(_BARE_SHAPES, ()):
+        if i >= 0:
+            values[i].size = NOTHING
+
+
+def _tensor(value: Value) -> Tensor:
+    return Tensor(value.shape, item_bytes(value.dtype) if value.dtype else 1)
+
+
+def _read_too(graph: Graph, cache: Value, operand: Value) -> None:
+    for reader in graph.region_ops(0):
+        if cache.id in reader.reads() and operand.id not in reader.reads():
+            reader.operands += (operand.id,)
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether nothing but its readers keeps it."""
+    outlives = value.persistable or value.fed or value.fetched
+    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives
