@@ -118,6 +118,14 @@ def serialized() -> bytes:
     return main.desc.serialize_to_string()
 
 
+@pytest.mark.parametrize('given', [np.array([1, 2]), np.array('small'), Hostile(), 'large', 1])
+def test_what_is_no_way_to_keep_the_heap_is_refused(serialized: bytes, given: Any) -> None:
+    program = paddle.static.Program.parse_from_string(serialized)
+    with pytest.raises(InvalidArgumentError, match="heap is True, False or 'small'"):
+        memory_optimize(program, fetch_list=['loss'], heap=given)
+    assert program.desc.serialize_to_string() == serialized
+
+
 def optimized(serialized: bytes, **given: Any) -> Any:
     program = paddle.static.Program.parse_from_string(serialized)
     try:

@@ -180,6 +180,69 @@ def test_what_was_not_named_is_refused_with_the_way_out() -> None:
             executor.run(case.main, feed=case.feed(0), fetch_list=[hidden])
 
 
+def _chain() -> Case:
+    with new_programs() as (main, startup):
+        hidden = paddle.static.data('x', [-1, 16])
+        for _ in range(3):
+            hidden = paddle.static.nn.fc(hidden, 32, activation='relu')
+        loss = paddle.mean(hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return Case(main, startup, _chain_feed, [loss.name])
+
+
+def _chain_feed(step: int) -> Dict[str, Any]:
+    return {'x': np.random.RandomState(step).rand(BATCH, 16).astype('float32')}
+
+
+@pytest.mark.parametrize('segments', (True, 8, 12, 20))
+def test_any_name_gives_its_bytes_or_is_refused(segments: Any) -> None:
+    """Where an op works in place, the memory of one name is another's from there on."""
+    plain, cut = _chain(), segmented(_chain(), segments)
+    names = [
+        v.name
+        for v in plain.main.list_vars()
+        if v.desc.type() == paddle.base.core.VarDesc.VarType.LOD_TENSOR
+    ]
+    refused = 0
+    for name in names:
+        expected = _fetched(plain, name)
+        try:
+            assert _fetched(cut, name) == expected, name
+        except MergedVariableError:
+            refused += 1
+    assert 0 < refused < len(names)
+
+
+def _fetched(case: Case, name: str) -> bytes:
+    with fresh_scope():
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        found, = executor.run(case.main, feed=case.feed(0), fetch_list=[name])
+    return found.tobytes()
+
+
+@pytest.mark.parametrize('segments', (True, 8, False))
+def test_a_program_that_is_pruned_for_a_run_is_trained_by_it(segments: Any) -> None:
+    """Paddle looks for the optimizer's ops where they were before the segments were joined."""
+    plain, cut = _chain(), _chain()
+    if segments:
+        segmented(cut, segments)
+    else:
+        memory_optimize(cut.main, fetch_list=list(cut.fetch), batch_size=BATCH, segments=False)
+    found = [_pruned(each) for each in (plain, cut)]
+    assert found[0] == found[1] and len(set(found[0])) == len(found[0]) == STEPS
+
+
+def _pruned(case: Case) -> List[bytes]:
+    with fresh_scope():
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        executor.run(case.startup)
+        return [
+            executor.run(case.main, feed=case.feed(0), fetch_list=list(case.fetch),
+                         use_prune=True)[0].tobytes() for _ in range(STEPS)
+        ]
+
+
 def test_what_was_skipped_keeps_its_name_and_its_bytes() -> None:
     plain, cut = network(), network()
     hidden = next(v.name for v in cut.main.list_vars() if v.name.startswith('relu'))

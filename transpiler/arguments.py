@@ -166,7 +166,7 @@ def heap_mode(given: Any) -> Optional[str]:
     """None, 'kept' or 'small': how the heap is to be kept."""
     if given is True or given is False:
         return 'kept' if given else None
-    if given != 'small':
+    if not (isinstance(given, str) and given == 'small'):
         raise InvalidArgumentError(f"heap is True, False or 'small', not {_shown(given)}")
     return 'small'
 

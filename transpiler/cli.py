@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import sys
 import time
@@ -57,6 +58,19 @@ class ByteSize(click.ParamType):
         if not size:
             self.fail('a budget is more than nothing', param, ctx)
         return arguments.byte_count(param.opts[0], size)
+
+
+class FromZero(click.FloatRange):
+    """A number from 0 on, which may be infinite."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f'{value!r} is no number', param, ctx)
+        return float(found)
 
 
 class _Commands(click.Group):
@@ -109,7 +123,7 @@ def _planning_options(command: Callable) -> Callable:
                      show_default=True,
                      help='What may be computed again; without training auto needs a budget.'),
         click.option('--max-overhead',
-                     type=click.FloatRange(0),
+                     type=FromZero(),
                      default=0.1,
                      show_default=True,
                      help='Share of a step that --recompute auto may cost.'),
@@ -366,7 +380,7 @@ def serve_settings(source: str, as_json: bool) -> None:
               help='Offsets are multiples of so many bytes.')
 @click.option('--capacity', type=ByteSize(), help='Write nothing if no arena this small is found.')
 @click.option('--seconds',
-              type=click.FloatRange(0),
+              type=FromZero(),
               default=20.0,
               show_default=True,
               help='How long the search may take at most.')

@@ -28,10 +28,10 @@ def pack_file(source: Path, alignment: int, capacity: Optional[int],
                 raise CsvFormatError(f'more than {_LARGEST} bytes')
             problem = read_problem(stream)
         packing = pack(problem.ranges, problem.sizes, alignment, capacity, seconds)
-    except CsvFormatError as error:
-        raise SavedFileError(f'{source}: {error}') from error
     except CapacityError as error:
         raise MemoryBudgetError(f'{source}: {error}') from error
+    except ValueError as error:  # what CsvFormatError is, too
+        raise SavedFileError(f'{source}: {error}') from error
     except OSError as error:
         raise SavedFileError(f'cannot read {source}: {error.strerror}') from error
     text = io.StringIO()

@@ -429,6 +429,36 @@ def test_three_sparse_gigabytes_of_inputs_are_refused_without_being_read(folder)
     limited(folder, ['check', 'tiny', 'tiny', '--feed', 'feed.npz'], 'no .npz file of arrays')
 
 
+def test_parameters_that_paddle_could_not_write_whole_are_not_taken_for_whole(folder):
+    """It says nothing of that where no file may become so long."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    length = (folder / 'tiny.pdiparams').stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length - 1, before[1]))
+    try:
+        failing(folder, OPTIMIZE, 'the parameters could not be written')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize('arguments, said', [
+    (['optimize', 'tiny', '-o', ''], 'no file is named to write to'),
+    (['pack', 'five.csv', '-o', 'out.csv', '--alignment',
+      str(2**62)], 'five.csv: of 5 values, each rounded up'),
+    (['pack', 'five.csv', '-o', 'out.csv', '--alignment',
+      str(2**64)], 'five.csv: of 5 values, each rounded up'),
+])
+def test_what_cannot_be_done_with_numbers_and_names_is_said(folder, arguments, said):
+    rows = '\n'.join(f'b{i},0,5,{5 + i}' for i in range(5))
+    (folder / 'five.csv').write_text(f'id,lower,upper,size\n{rows}\n')
+    failing(folder, arguments, said)
+
+
+@pytest.mark.parametrize('arguments', [['optimize', 'tiny', '-o', 'out', '--max-overhead', 'nan'],
+                                       ['pack', 'five.csv', '-o', 'out.csv', '--seconds', 'nan']])
+def test_what_is_no_number_is_refused(folder, arguments):
+    failing(folder, arguments, "'nan' is no number", code=2)
+
+
 def limited(folder: Path, arguments: List[str], said: str) -> None:
     """Runs the command where no more than a gigabyte can be allocated."""
     used = int(Path('/proc/self/statm').read_text().split()[0]) * os.sysconf('SC_PAGE_SIZE')

@@ -20,6 +20,7 @@ LOCAL_SEARCH_ROUNDS = 60
 LOCAL_SEARCH_COUNT = 5_000
 LOCAL_SEARCH = "local_search"
 UNCOMPILED_COUNT = 3_000
+_MOST_BYTES = 1 << 62  # sums of offsets and sizes are numbers of the machine
 SMALL_COUNT = 200  # of which some orders are placed sooner than kernels are loaded
 
 
@@ -59,7 +60,7 @@ def pack(ranges: ArrayLike,
         A `Packing`; offsets int64 (n,) in bytes.
 
     Raises:
-        ValueError: for malformed input.
+        ValueError: for malformed input, or more than 2**62 bytes.
         CapacityError: if `capacity` is given and nothing within it was found.
     """
     started = clock()
@@ -67,6 +68,11 @@ def pack(ranges: ArrayLike,
     if alignment < 1:
         raise ValueError(f"alignment must be at least 1, not {alignment}")
     solid = np.flatnonzero(size_array)
+    together = sum(-(-size // alignment) * alignment for size in size_array[solid].tolist())
+    if together > _MOST_BYTES:
+        raise ValueError(
+            f"of {len(solid)} values, each rounded up to a multiple of {alignment}, are {together} bytes, "
+            f"more than {_MOST_BYTES}")
     rounded = -(-size_array[solid] // alignment) * alignment
     # Counting in the greatest common unit keeps offsets aligned and makes bounds tighter.
     unit = int(np.gcd.reduce(rounded)) if len(solid) else 1

@@ -154,6 +154,8 @@ def write_program(out: str,
 
 def _target(out: str, saved: SavedProgram) -> Path:
     target = Path(out)
+    if not out:
+        raise SavedFileError('no file is named to write to; name one')
     if out.endswith(('/', os.sep)) or target.is_dir():
         raise SavedFileError(f'{out} is a directory; name the file to write')
     return target if saved.is_bare or target.suffix == MODEL else Path(out + MODEL)

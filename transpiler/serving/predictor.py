@@ -13,9 +13,10 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.paddle2.descs import keep_variables, named_by
 from transpiler.backends.paddle2.importer import import_message, parse
 from transpiler.backends.scopes import passing_scope
-from transpiler.errors import InvalidProgramError
+from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.files import SavedProgram
 from transpiler.serving.forks import in_a_fork
+from transpiler.serving.parameters import check_parameters, parameters_of
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,20 @@ def _saved_parameters(message: framework_pb2.ProgramDesc, scope: Any) -> bytes:
         place = core.Place()
         place.set_place(core.CPUPlace())
         core.Executor(place).run(program, shared, 0, False, True, [])
+        _check_whole(target, message)
         return target.read_bytes()
+
+
+def _check_whole(target: Path, message: framework_pb2.ProgramDesc) -> None:
+    """Paddle says nothing of what it could not write."""
+    names = set(parameter_names(message))
+    try:
+        check_parameters(target,
+                         parameters_of(v for v in message.blocks[0].vars if v.name in names))
+    except SavedFileError as error:
+        raise SavedFileError(
+            f'the parameters could not be written to {target.parent}, where temporary files go: {error}; '
+            'make room there, or set TMPDIR') from error
 
 
 def _save_program(message: framework_pb2.ProgramDesc, path: str) -> framework_pb2.ProgramDesc:

@@ -7,13 +7,13 @@ error to name the cause and the way out, wherever the program is used as the obj
 from __future__ import annotations
 
 import gc
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
 from paddle.base import framework
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.paddle2.run_once import is_segmented
-from transpiler.backends.paddle2.segments import joined
+from transpiler.backends.paddle2.segments import joined, joined_ops
 from transpiler.errors import InvalidProgramError, MergedVariableError
 
 _MERGED = '_merged_variables'
@@ -122,8 +122,8 @@ class OptimizedProgram(KeptProgram):
     def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> framework.Program:
         fed = feeded_var_names if isinstance(feeded_var_names, list) else [feeded_var_names]
         _refuse(self, [*fed, *(targets if isinstance(targets, list) else [targets])])
-        return framework.Program._prune_with_input(_in_one_piece(self), feeded_var_names,
-                                                   _by_name(targets))
+        whole, moved = _in_one_piece(self)
+        return framework.Program._prune_with_input(whole, feeded_var_names, _named(targets, moved))
 
     @property
     def _appending_grad_times(self) -> int:
@@ -139,20 +139,30 @@ class OptimizedProgram(KeptProgram):
             )
 
 
-def _in_one_piece(program: framework.Program) -> framework.Program:
-    """`program` without segments. Paddle keeps all of a block that runs, and what that reads, to get one result of it."""
+def _in_one_piece(program: framework.Program) -> Tuple[framework.Program, Callable[[Any], Any]]:
+    """`program` without segments, and what gives the op that stands there for one of `program`. Paddle keeps all of a block that runs,
+    and what that reads, to get one result of it."""
     message = framework_pb2.ProgramDesc.FromString(program.desc.serialize_to_string())
     if not is_segmented(message):
-        return program
+        return program, lambda op: op
     whole = framework.Program.parse_from_string(joined(message).SerializeToString())
     whole._copy_param_info_from(program)
     whole._copy_dist_param_info_from(program)
-    return whole
+    places = {place: (0, at) for at, place in enumerate(joined_ops(message))}
+
+    def moved(op: framework.Operator) -> framework.Operator:
+        place = op.block.idx, op.idx
+        block, at = places.get(place, place)
+        return whole.blocks[block].ops[at]
+
+    return whole, moved
 
 
-def _by_name(targets: Any) -> List[Any]:
+def _named(targets: Any, moved: Callable[[Any], Any]) -> List[Any]:
+    """Variables by their names, and ops where they are."""
     given = targets if isinstance(targets, list) else [targets]
-    return [t.name if isinstance(t, framework.Variable) else t for t in given]
+    by_name = [t.name if isinstance(t, framework.Variable) else t for t in given]
+    return [moved(t) if isinstance(t, framework.Operator) else t for t in by_name]
 
 
 class _GuardedBlock(framework.Block):

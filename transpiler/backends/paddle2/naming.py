@@ -18,7 +18,7 @@ from paddle.base.proto import framework_pb2
 
 from transpiler.analysis.positions import spans
 from transpiler.backends.paddle2.importer import ImportedProgram
-from transpiler.ir import RELEASE, Graph, Value, ValueKind
+from transpiler.ir import RELEASE, SHARE, Graph, Value, ValueKind
 from transpiler.analysis.interference import named_by_regions
 
 RELEASED, SHARED = '@released', '@shared'
@@ -136,6 +136,10 @@ def _not_to_be_found(program: ImportedProgram,
     given_back = {
         graph.values[v].storage for op in graph.ops if op.kind == RELEASE for v in op.writes()
     }
+    given_up = {
+        graph.values[v].storage for op in graph.region_ops(0) if op.kind == SHARE
+        for v in op.reads()
+    }
     imported = program.graph.values
     members: Dict[int, List[Value]] = {}
     for value in graph.values:
@@ -147,7 +151,7 @@ def _not_to_be_found(program: ImportedProgram,
         from_inside = any(v.id < len(imported) and imported[v.id].region for v in values)
         if storage in given_back:
             yield values, RELEASED
-        elif len({v.name for v in values}) > 1 or from_inside:
+        elif len({v.name for v in values}) > 1 or from_inside or storage in given_up:
             yield values, SHARED
 
 

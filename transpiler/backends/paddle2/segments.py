@@ -99,14 +99,22 @@ def joined(message: Message) -> Message:
     emptied = frozenset(block_run(op) for op in runs)
     result = _framed(message, frozenset({SEGMENTED, *ours}), emptied)
     main = result.blocks[0]
-    for op in message.blocks[0].ops:
-        if SEGMENTED in read_by(op):
-            inner = message.blocks[block_run(op)]
-            main.vars.extend(inner.vars)
-            main.ops.extend(inner.ops)
-        elif SEGMENTED not in _named(op).every:
-            main.ops.append(op)
+    for run in runs:
+        main.vars.extend(message.blocks[block_run(run)].vars)
+    main.ops.extend(message.blocks[block].ops[at] for block, at in joined_ops(message))
     return result
+
+
+def joined_ops(message: Message) -> List[Tuple[int, int]]:
+    """Where the ops of the main block of what is `joined` stand in `message`: by position, the block and the position there."""
+    found: List[Tuple[int, int]] = []
+    for at, op in enumerate(message.blocks[0].ops):
+        if SEGMENTED in read_by(op):
+            inner = block_run(op)
+            found += [(inner, i) for i in range(len(message.blocks[inner].ops))]
+        elif SEGMENTED not in _named(op).every:
+            found.append((0, at))
+    return found
 
 
 def _framed(message: Message,
