@@ -22,23 +22,31 @@ def held_in_layouts(graph: Graph, timeline: Timeline, is_freed: Callable[[Lifeti
     if not once_for(graph, timeline, 'converts',
                     lambda: any(op.facts.converts for op in graph.region_ops(0))):
         return []
+    held = [0] * (len(graph.regions[0].ops) + 1)
+    for at, value in once_for(graph, timeline, 'copied',
+                              lambda: list(_exchanged_copies(graph, timeline))):
+        held[at] += timeline.evaluate(value.bound) if value.bound is not None else 0
+    for lifetime in once_for(graph, timeline, 'exchanged',
+                             lambda: list(_exchanged_names(graph, timeline))):
+        if is_freed(lifetime):
+            held[lifetime.last + 1] += timeline.evaluate(lifetime.size)
+    return list(itertools.accumulate(held))
+
+
+def _exchanged_names(graph: Graph, timeline: Timeline) -> Iterator[Lifetime]:
+    """What kernels with layouts of their own and others exchange, or work in place on, but for what is copied."""
     own: Set[int] = set()
     others: Set[int] = set()
     for op in graph.region_ops(0):
         if op.kind not in MEMORY_KINDS:
             storages = (graph.values[v].storage for v in op.reads() + op.writes())
             (own if op.facts.converts else others).update(storages)
-    held = [0] * (len(graph.regions[0].ops) + 1)
-    for at, value in once_for(graph, timeline, 'copied',
-                              lambda: list(_exchanged_copies(graph, timeline))):
-        held[at] += timeline.evaluate(value.bound) if value.bound is not None else 0
-        own.discard(value.storage)
+    own -= {value.storage for _, value in _exchanged_copies(graph, timeline)}
     for lifetime in timeline.lifetimes.by_region[0].values():
         in_place = len(lifetime.storages) > 1
         exchanged = in_place or not others.isdisjoint(lifetime.storages)
-        if exchanged and not own.isdisjoint(lifetime.storages) and is_freed(lifetime):
-            held[lifetime.last + 1] += timeline.evaluate(lifetime.size)
-    return list(itertools.accumulate(held))
+        if exchanged and not own.isdisjoint(lifetime.storages):
+            yield lifetime
 
 
 def _exchanged_copies(graph: Graph, timeline: Timeline) -> Iterator[Tuple[int, Value]]:
