@@ -442,6 +442,9 @@ def test_parameters_that_paddle_could_not_write_whole_are_not_taken_for_whole(fo
 
 @pytest.mark.parametrize('arguments, said', [
     (['optimize', 'tiny', '-o', ''], 'no file is named to write to'),
+    (['view', 'tiny', '-o', 'tiny'], 'tiny would be read in place of tiny.pdmodel'),
+    (['optimize', 'tiny', '-o', 'out', '--trace', 'out'
+     ], 'out would be read as part of out.pdmodel'),
     (['pack', 'five.csv', '-o', 'out.csv', '--alignment',
       str(2**62)], 'five.csv: of 5 values, each rounded up'),
     (['pack', 'five.csv', '-o', 'out.csv', '--alignment',

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Collection, Dict, FrozenSet, List, Sequence, Tuple
+from functools import cached_property
+from typing import Callable, Collection, Dict, FrozenSet, List, Sequence
 
 import numpy
 
@@ -28,16 +29,19 @@ class Allocations:
                  release: Callable[[Lifetime], int]) -> None:
         numbers: Dict[Size, int] = {}
         self._ops = ops
-        self._first, self._last, self._release, self._size = (numpy.array(
-            column, numpy.int64) for column in (
-                [l.first for l in lifetimes],
-                [l.last for l in lifetimes],
-                [release(l) for l in lifetimes],
-                [numbers.setdefault(l.size, len(numbers)) for l in lifetimes],
-            ))
+        self._first, self._last, self._size = (numpy.array(column, numpy.int64) for column in (
+            [l.first for l in lifetimes],
+            [l.last for l in lifetimes],
+            [numbers.setdefault(l.size, len(numbers)) for l in lifetimes],
+        ))
+        self._lifetimes, self._release = tuple(lifetimes), release
         self._sizes = list(numbers)
-        self._storages: List[Tuple[int, ...]] = [l.storages for l in lifetimes]
         self._prompt = numpy.array(prompt, bool)[self._last]
+
+    @cached_property
+    def _released_after(self) -> numpy.ndarray:
+        """By allocation: the first op for which it is gone, if the program lets go of it. Few ask."""
+        return numpy.array([self._release(each) for each in self._lifetimes], numpy.int64) + 1
 
     def live(self,
              evaluate: Callable[[Size], int],
@@ -55,8 +59,8 @@ class Allocations:
         if late:
             after = numpy.full(len(ends), self._ops + late)
             if released:
-                gone = [released.issuperset(storages) for storages in self._storages]
-                after = numpy.where(numpy.array(gone, bool), self._release + 1, after)
+                gone = [released.issuperset(each.storages) for each in self._lifetimes]
+                after = numpy.where(numpy.array(gone, bool), self._released_after, after)
             ends = numpy.where(self._prompt, ends, numpy.minimum(ends + late, after))
         changes = numpy.zeros(self._ops, kind)
         numpy.add.at(changes, self._first, amounts)

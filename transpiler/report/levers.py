@@ -89,12 +89,15 @@ def _choices(graph: Graph, options: PlanOptions) -> Iterator[Tuple[str, Graph, P
     if options.skip_grads:
         yield 'skip_grads=False: the memory of gradients may be taken over', graph, replace(
             options, skip_grads=False)
-    by_name = {value.id for value in graph.known_by_name()}
-    skipped = [v.name for v in graph.values if v.skipped and v.id not in by_name]
+    bound = {value.id for value in graph.known_by_name()}
+    bound.update(v.id
+                 for v in graph.values
+                 if v.skipped and v.buffer >= 0)  # by what einsum keeps, not by the user
+    skipped = [v.name for v in graph.values if v.skipped and v.id not in bound]
     if skipped:
         free = graph.copy()
         for value in free.values:
-            value.skipped = value.id in by_name
+            value.skipped = value.id in bound
         yield f'nothing in skip_opt_set ({_some(skipped)})', free, options
 
 

@@ -9,6 +9,9 @@ from typing import Iterable, List, Tuple
 from transpiler.errors import SavedFileError
 from transpiler.serving.writing import Together, finish_interrupted, write_all
 
+# A name without one of these stands for a file with it, unless there is one that is called so.
+_PROGRAMS = ('.pdmodel', '.json')
+
 
 def write_files(files: Iterable[Tuple[str, bytes]], inputs: Iterable[Path], force: bool) -> None:
     """Writes files (path, content), all or none, and none over `inputs`; raises SavedFileError."""
@@ -34,6 +37,10 @@ def check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> No
             raise SavedFileError(f'{path} is part of the input, which is never written to')
         if path.is_dir():
             raise SavedFileError(f'{path} is a directory')
+        hidden = next((each for each in _PROGRAMS if os.path.lexists(f'{path}{each}')), None)
+        if hidden:
+            raise SavedFileError(
+                f'{path} would be read in place of {path}{hidden}; name another file')
         if os.path.lexists(path) and not force:
             raise SavedFileError(f'{path} exists; --force replaces it')
         if place(path) in taken:
@@ -43,7 +50,8 @@ def check_free(paths: Iterable[Path], inputs: Iterable[Path], force: bool) -> No
 
 def check_apart(paths: Iterable[Path], target: Path, companions: Iterable[Path]) -> None:
     """Raises SavedFileError for a path that would be read as part of the program in `target`, with its `companions`."""
-    own = {place(each) for each in (target, *companions)}
+    named = target.with_suffix('') if target.suffix in _PROGRAMS else target
+    own = {place(each) for each in (target, named, *companions)}
     for path in paths:
         if place(path) in own:
             raise SavedFileError(f'{path} would be read as part of {target}; name another file')

