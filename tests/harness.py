@@ -5,6 +5,7 @@ it builds the case twice, optimises one of the two, runs both in every executor 
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import paddle  # noqa: E402
 
 from benchmarks.apart import apart  # noqa: E402
+from tests import settled  # noqa: E402
 from tests.quicker import Prepared, build_quicker  # noqa: E402
 from transpiler.backends.scopes import fresh_scope  # noqa: E402
 
@@ -333,13 +335,14 @@ def measure_peak(builder: str,
                  optimise: bool,
                  mode: Mode = DEFAULT_MODE,
                  steps: int = 4,
-                 options: Optional[Dict[str, Any]] = None) -> Peak:
-    """The peak of the builder "package.module:function", in a process of its own.
+                 options: Optional[Dict[str, Any]] = None,
+                 collector_first: bool = False) -> Peak:
+    """The peak of the builder "package.module:function", in a process of its own. `collector_first`: see `settled`.
 
     Paddle's peak cannot be reset, and counts threads that have ended wrongly, so one measurement is one
     process with one executor.
     """
-    return apart(_measure_here, builder, optimise, mode, steps, options or {})
+    return apart(_measure_here, builder, optimise, mode, steps, options or {}, collector_first)
 
 
 def least_peak(builder: str,
@@ -355,15 +358,16 @@ def least_peak(builder: str,
     return min(found, key=of)
 
 
-def _measure_here(builder: str, optimise: bool, mode: Mode, steps: int, options: Dict[str,
-                                                                                      Any]) -> Peak:
+def _measure_here(builder: str, optimise: bool, mode: Mode, steps: int, options: Dict[str, Any],
+                  collector_first: bool) -> Peak:
     module, function = builder.split(":")
     case: Case = getattr(import_module(module), function)()
     with executor_mode(mode):
         if optimise:
             from transpiler import memory_optimize
             memory_optimize(case.main, fetch_list=list(case.fetch), **options)
-        return _peak_of(case, steps)
+        with settled.collector_first() if collector_first else contextlib.nullcontext():
+            return _peak_of(case, steps)
 
 
 def _peak_of(case: Case, steps: int) -> Peak:

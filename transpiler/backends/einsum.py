@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from transpiler.backends.formulas import Slots, Tensor, largest
-from transpiler.ir import NOTHING, Size
+from transpiler.ir import NOTHING, Graph, Size, Value, ValueKind
 
 KIND, GRADIENT = 'einsum', 'einsum_grad'
 OPERANDS, EQUATION = 'Operands', 'equation'
@@ -128,3 +128,16 @@ def _above(size: Size, other: Size) -> Size:
         return NOTHING
     constant = size.is_constant and other.is_constant
     return Size.of(size.evaluate({}) - other.evaluate({})) if constant else size
+
+
+def read_too(graph: Graph, cache: Value, operand: Value) -> None:
+    """Who reads `cache` in the main region, which is another name of `operand`, reads that, too."""
+    for reader in graph.region_ops(0):
+        if cache.id in reader.reads() and operand.id not in reader.reads():
+            reader.operands += (operand.id,)
+
+
+def is_plain(value: Value) -> bool:
+    """Whether nothing but its readers keeps it."""
+    outlives = value.persistable or value.fed or value.fetched
+    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives

@@ -83,7 +83,7 @@ def _needed(builder: str, runtime: Runtime) -> int:
     return peak_with_workspaces(imported.graph, timeline)
 
 
-# Bytes of numbers alone, as counters: one may be gone while its operator runs, or be late.
+# Bytes of numbers alone, as counters: one may be gone while its operator runs.
 _NUMBERS = 64
 _PROGRAMS = ('joined', 'concatenated', 'joined_twice', 'recurrent', 'bidirectional')
 

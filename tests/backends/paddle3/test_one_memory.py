@@ -271,8 +271,6 @@ def test_the_executor_itself_gives_rows_that_it_has_written_over() -> None:
     ('max_pool2d_with_index', lambda x: F.max_pool2d(x, 2, return_mask=True)[0]),
 ])
 def test_an_op_is_random_if_it_moves_the_generator(kind: str, make: Make) -> None:
-    if not hasattr(F, kind) and kind.startswith('fractional'):
-        pytest.skip('this Paddle has no such pool')
     dims = [2, 3, 8, 8, 8] if kind.endswith('3d') else [2, 3, 8, 8]
     main = static.Program()
     with static.program_guard(main, static.Program()):

@@ -12,9 +12,9 @@ from typing import FrozenSet, Mapping
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.einsum import EQUATION, KIND, OPERANDS, plan_of, turned
+from transpiler.backends.einsum import EQUATION, KIND, OPERANDS, is_plain, plan_of, read_too, turned
 from transpiler.backends.paddle2.workspaces import kernel_of, values_of
-from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
+from transpiler.ir import NOTHING, Graph, Op, Size
 
 _COPIES = 'InnerCache'  # of the operands of einsum, each
 _BARE_SHAPES = 'XShape'  # of the operands of such an op, for its gradient: never allocated
@@ -56,19 +56,7 @@ def _link(graph: Graph, op: Op, desc: framework_pb2.OpDesc, elsewhere: FrozenSet
     operands = values_of(graph, desc.inputs, op.operands).get(OPERANDS, ())
     caches = values_of(graph, desc.outputs, op.results).get(_COPIES, ())
     for operand, cache, is_copy in zip(operands, caches, copies.operands):
-        if not is_copy and _is_plain(operand) and not elsewhere & {operand.id, cache.id}:
+        if not is_copy and is_plain(operand) and not elsewhere & {operand.id, cache.id}:
             cache.buffer, operand.buffer = operand.id, operand.id
             cache.size = NOTHING if known else cache.size
-            _read_too(graph, cache, operand)
-
-
-def _read_too(graph: Graph, cache: Value, operand: Value) -> None:
-    for reader in graph.region_ops(0):
-        if cache.id in reader.reads() and operand.id not in reader.reads():
-            reader.operands += (operand.id,)
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether nothing but its readers keeps it."""
-    outlives = value.persistable or value.fed or value.fetched
-    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives
+            read_too(graph, cache, operand)

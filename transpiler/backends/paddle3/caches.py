@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any, FrozenSet, Iterator, Mapping, Tuple
 
-from transpiler.backends.einsum import EQUATION, plan_of, turned
+from transpiler.backends.einsum import EQUATION, KIND, is_plain, plan_of, read_too, turned
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
-from transpiler.ir import NOTHING, Graph, Value, ValueKind
+from transpiler.ir import NOTHING, Graph, Value
 
-KIND, _COPIES, _BARE_SHAPES = 'einsum', 'inner_cache', 'xshape'
+_COPIES, _BARE_SHAPES = 'inner_cache', 'xshape'
 
 
 def link_caches(graph: Graph, handles: Mapping[int, Any]) -> FrozenSet[int]:
@@ -31,8 +31,8 @@ def link_caches(graph: Graph, handles: Mapping[int, Any]) -> FrozenSet[int]:
             operand.skipped = True  # let go of alone, it would still be there under its other name
             if op.region or elsewhere & {operand.id, cache.id}:
                 continue
-            _read_too(graph, cache, operand)
-            if _is_plain(operand):
+            read_too(graph, cache, operand)
+            if is_plain(operand):
                 cache.buffer, operand.buffer = operand.id, operand.id
     return frozenset(doubled)
 
@@ -41,7 +41,7 @@ def _in_one_memory(graph: Graph, handle: Any) -> Iterator[Tuple[Value, Value]]:
     """Operands, and what is or may be another name of them; the sizes of all that is kept."""
     names = handle.op.get_output_names()
     values = graph.values
-    by_name = {name: slot for name, slot in zip(names, handle.results)}
+    by_name = dict(zip(names, handle.results))
     operands = [values[i] for i in handle.operands[0]]
     equation = given_attributes(handle.op)[EQUATION]
     copies = turned(equation)
@@ -62,15 +62,3 @@ def _in_one_memory(graph: Graph, handle: Any) -> Iterator[Tuple[Value, Value]]:
 
 def _tensor(value: Value) -> Tensor:
     return Tensor(value.shape, item_bytes(value.dtype) if value.dtype else 1)
-
-
-def _read_too(graph: Graph, cache: Value, operand: Value) -> None:
-    for reader in graph.region_ops(0):
-        if cache.id in reader.reads() and operand.id not in reader.reads():
-            reader.operands += (operand.id,)
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether nothing but its readers keeps it."""
-    outlives = value.persistable or value.fed or value.fetched
-    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives
