@@ -363,8 +363,9 @@ class Timeline:
         for lifetime, place in self._memory.placed(region):
             size, until = self.evaluate(lifetime.size), lifetime.last
             if lag and self.graph.ops[region.ops[until]].kind != RELEASE:
-                late_end, gone = until + lag, released.issuperset(lifetime.storages)
-                until = min(late_end, self._release_position(region, lifetime)) if gone else late_end
+                until += lag
+                if released.issuperset(lifetime.storages):
+                    until = min(until, self._release_position(region, lifetime))
             if place is None:  # as of most
                 before.always[lifetime.first] += size
                 after.always[until] -= size
