@@ -271,6 +271,18 @@ def test_the_first_run_of_a_retaining_runtime_frees_what_no_loop_makes(trips: in
     assert profile(chain(), RETAINING.in_first_run()) == profile(chain(), COLLECTING)
 
 
+@pytest.mark.parametrize('trips', [1, 2, 50])
+def test_what_only_bodies_name_is_there_to_the_end_of_a_first_run(trips: int) -> None:
+    """The executor of the main block frees what its own ops name. Measured: `tests.wild` 2002282."""
+    draft = loop(True, True)
+    before = profile(draft, RETAINING.in_first_run(), T=trips)
+    moved = draft.graph.copy()
+    moved.change(draft.id('scratch', 1), region=0)
+    draft.graph = moved
+    after = profile(draft, RETAINING.in_first_run(), T=trips)
+    assert (before[-1], after[-1]) == (1, 2)
+
+
 KEEPS_AT_ONCE = replace(RETAINING, first_run_frees=False)
 
 

@@ -263,6 +263,8 @@ class Lifetimes:
         """Where the runtime does. And in the main region from the start, if there was a run before: what it left there is what the next
         begins with."""
         held = [each for each in regions if self.holds(each)]
+        if self.runtime.holds_trips and any(not each.id for each in regions):
+            self._hold_of_bodies()
         lasting = self.lasting
         if not (held or lasting):
             return
@@ -276,6 +278,15 @@ class Lifetimes:
             for lifetime in list(self.by_region[region.id].values()):
                 if not lasting.isdisjoint(lifetime.storages):  # all else the collector has emptied
                     self._hold(region, lifetime, released, lifetime.storages[0] not in lasting)
+
+    def _hold_of_bodies(self) -> None:
+        """To the end of the main region, what belongs to it and only ops inside loops and branches name: the loops do not free it,
+        and the collector of the main region does not know of it. `tests.wild` 2002282."""
+        values = self._graph.values
+        named = {values[v].storage for op, v in self.touches(0) if not op.region}
+        for lifetime in self.by_region[0].values():
+            if named.isdisjoint(lifetime.storages):
+                lifetime.last = len(self._graph.regions[0].ops) - 1
 
     def _hold(self, region: Region, lifetime: Lifetime, released: FrozenSet[int],
               emptied: bool) -> None:
