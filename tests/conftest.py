@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.drops import no_plan_is_dropped
 from tests.installed import paddle_version
-from tests.memory import give_back
+from tests.memory import freeze, give_back
 from tests.stacks import as_in_a_script
 from tests.stuck import watch
 
@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
     """What the imports made stays as long as the process: collections need not go through it each time, nor copy its pages in a
     fork. What tests make is collected as ever."""
     gc.collect()
-    gc.freeze()
+    freeze()
     as_in_a_script()
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -16,3 +17,13 @@ def give_back() -> None:
         pages = int(_RESIDENT.read_text().split()[1])
         if pages * os.sysconf('SC_PAGE_SIZE') > _SMALL:
             _TRIM(0)
+
+
+def freeze() -> None:
+    """Keeps the collector of cycles off what is there now, for as long as the process lives.
+
+    memory_optimize asks whether anything is frozen, and Python counts all of it to say so: 30 ms here, each time.
+    """
+    gc.freeze()
+    count = gc.get_freeze_count()
+    gc.get_freeze_count = lambda: count

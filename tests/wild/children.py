@@ -4,7 +4,6 @@ A child has an allocator's peak of its own from zero on, and costs a fork where 
 """
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -14,6 +13,7 @@ import traceback
 from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from tests.crashes import is_crashing
+from tests.memory import freeze
 from transpiler.stillness import StandsStillError, end_all, wait_for
 
 _PIECE = 1 << 16
@@ -59,7 +59,7 @@ def _work(function: Callable[[], Any], writes: int) -> None:
     """In the child, which never returns: what its parent would do at its end is not its business."""
     result: Dict[str, Any] = {'value': None, 'failure': ''}
     # Executors that the parent has dropped have threads that are not here, and end a process that destroys them.
-    gc.freeze()
+    freeze()
     try:
         result['value'] = function()
     except BaseException as error:  # whatever it is, the parent is to know of it

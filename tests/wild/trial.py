@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ import paddle
 from tests.harness import (SEED, Case, Mode, Value, executor_mode, fresh_scope, prepared, snapshot)
 from tests.harness import _set_learning_rate as set_learning_rate
 from tests.harness import _state as state_of
+from tests.memory import freeze
 from tests.wild.children import Ended, in_child
 from tests.wild.programs import Built, build
 from tests.wild.recipes import Recipe, recipe
@@ -66,6 +68,8 @@ def warm_up() -> None:
     """Imports what planning needs, and compiles, once for all children."""
     built = build(recipe(5))  # one of the quickest
     memory_optimize(built.case.main, fetch_list=built.case.fetch, runtime='predictor')
+    importlib.import_module('ortools.graph.python.max_flow')  # what that one does not need
+    freeze()
 
 
 def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdict:
