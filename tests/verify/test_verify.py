@@ -629,6 +629,22 @@ def test_memory_that_it_may_work_on_is_no_other() -> None:
     assert accepted(graph, merged(graph, graph.ops[1].results[0], graph.ops[2].results[0]))
 
 
+def test_two_may_go_on_with_one_variable_in_their_order() -> None:
+    """Two layers that have their sums in common, as `data_norm` may: `tests.wild` 3000788."""
+    draft = Draft()
+    draft.value('sums', persistable=True)
+    draft.values('a b c')
+    for name in ('a', 'b'):
+        draft.op('fill', '', name)
+    for name in ('a', 'b'):
+        made = draft.op('add', name, 'sums')
+        made.facts = replace(made.facts, fresh=frozenset({0}))
+    draft.op('fill', '', 'c')
+    graph = draft.graph
+    assert accepted(graph, merged(graph, draft.id('a'), draft.id('c')))
+    assert not accepted(graph, swapped(graph, 0, 2))
+
+
 # ---------------------------------------------------------------------------------------------------
 # What an op leaves as it is
 

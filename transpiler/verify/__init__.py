@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Mapping
 
 from transpiler.ir import Graph
-from transpiler.verify.checks import check_behind, check_copies, check_ops, check_protected, check_reads
+from transpiler.verify.checks import check_behind, check_copies, check_found, check_ops, check_protected, check_reads
 from transpiler.verify.claims import claims_of_new, claims_of_old
 from transpiler.verify.execution import Run
 
@@ -40,4 +40,5 @@ def verify(old: Graph, new: Graph, origins: Mapping[int, int]) -> None:
     before = Run(old, {op.id: op.id for op in old.ops}, claims_of_old(old))
     after = Run(new, origins, claims_of_new(old, new, origins, before.seen))
     check_reads(old, before, after)
+    check_found(old, before, after)
     check_protected(old, new, before, after)

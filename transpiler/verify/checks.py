@@ -116,6 +116,16 @@ def check_reads(old: Graph, before: Run, after: Run) -> None:
     _check_seen(old, before.seen, after.seen)
 
 
+def check_found(old: Graph, before: Run, after: Run) -> None:
+    """A kernel that goes on with what it finds under the name of its result finds what it did."""
+    for op, position in before.found.keys() | after.found.keys():
+        if before.found.get((op, position)) != after.found.get((op, position)):
+            source = old.ops[op]
+            raise VerificationError(
+                f'{source.kind} (op {op}) would go on with what another left under the name '
+                f'{old.values[source.results[position]].name!r}')
+
+
 def _check_shapes_seen(old: Graph, before: Observations, after: Observations) -> None:
     """Ops that make one result of several: another value of the same shape does as well."""
     for read, definitions in after.items():

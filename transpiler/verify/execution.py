@@ -25,6 +25,7 @@ class Run:
         self._claims = claims
         self.seen: Observations = {}
         self.shapes_seen: Observations = {}  # by reads that need the shape alone, so it is claimed
+        self.found: Observations = {}  # by (op, result): what a kernel goes on with
         self.writers: Dict[int, FrozenSet[Definition]] = {}  # by storage
         self.cells: Cells = {}
         self._left: Dict[int, Cells] = {}  # by region, what its trips so far have left
@@ -218,7 +219,7 @@ class Run:
                rest: FrozenSet[Definition] = frozenset()) -> None:
         """The result of `op` at `position` is `made` now, or the `rest` that it had before."""
         storage = self._graph.values[op.results[position]].storage
-        self._check_fresh(op, position, made, cells)
+        self._look_at_fresh(op, position, made, cells)
         self._clobber_partners(op, position, cells)
         cells[storage] = made | rest
         self.writers[storage] = self.writers.get(storage, frozenset()) | made
@@ -275,18 +276,17 @@ class Run:
     def _part(self, storage: int) -> None:
         self._partners.pop(storage, set()).discard(storage)
 
-    def _check_fresh(self, op: Op, position: int, made: FrozenSet[Definition],
-                     cells: Cells) -> None:
-        """A kernel that goes on with what it finds finds what it left there itself, or an operand that it may work on."""
+    def _look_at_fresh(self, op: Op, position: int, made: FrozenSet[Definition],
+                       cells: Cells) -> None:
+        """Of a kernel that goes on with what it finds, what that is, if the kernel did not leave it there itself, and it is no operand
+        that it may work on."""
         storage = self._graph.values[op.results[position]].storage
         names = {storage} | self._partners.get(storage, set())
         if position not in op.facts.fresh or names & self._in_place_storages(op, position):
             return
-        own = made | frozenset(map(released, made))
-        if not cells.get(storage, frozenset()) <= own:
-            raise VerificationError(
-                f'{op.kind} (op {op.id}) would go on with what another left under the name '
-                f'{self._graph.values[storage].name!r}')
+        found = cells.get(storage, frozenset()) - made - frozenset(map(released, made))
+        if found:
+            _observe(self.found, (self._origins[op.id], position), found)
 
     def _in_place_storages(self, op: Op, position: int) -> Set[int]:
         return {
