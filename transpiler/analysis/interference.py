@@ -80,7 +80,7 @@ class Interference:
         first, second = self._graph.values[source], self._graph.values[target]
         if not first.region == second.region == op.region:
             return 'of another block'
-        if (first.dtype != second.dtype or first.shape is None or first.shape != second.shape or
+        if (first.dtype != second.dtype or first.extent is None or first.extent != second.extent or
                 first.lod_level != second.lod_level):
             return 'of another type or shape'
         if self.spans[source].last != at or self.spans[target].first != at:
@@ -122,6 +122,7 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
         (_COPIED_BY_NAME, _converted(graph)),
         (OF_SLICES, graph.buffers()),
         (_FRESH, _fresh(graph)),
+        ('may be broadcast by an operator that works in place', _outgrown(graph)),
     ):
         for value in values:
             reasons.setdefault(value, reason)
@@ -139,6 +140,17 @@ def named_by_regions(graph: Graph) -> FrozenSet[int]:
 def _fresh(graph: Graph) -> FrozenSet[int]:
     """What operators go on with, as they find it."""
     return frozenset(op.results[i] for op in graph.walk() for i in op.facts.fresh) - {-1}
+
+
+def _outgrown(graph: Graph) -> FrozenSet[int]:
+    """Operands that may be smaller than the result which a kernel makes in their memory, if that has room: it has no more than what they
+    need as long as it is their own."""
+    broadcast = ((op, pair) for op in graph.walk() if op.facts.broadcasts is not None
+                 for pair in op.facts.in_place)
+    return frozenset(op.operands[i]
+                     for op, (i, j) in broadcast
+                     if min(op.operands[i], op.results[j]) >= 0 and
+                     graph.values[op.operands[i]].extent != graph.values[op.results[j]].extent)
 
 
 def _own_reason(value: Value) -> str:

@@ -113,6 +113,9 @@ class OpFacts:
     adds: float = 0.0  # its result is its operand plus this, if not zero
     fills: Optional[float] = None  # every element of its result is this
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
+    alike: Tuple[Tuple[int, int], ...] = ()  # (result, operand) that have the same dims
+    gradients: FrozenSet[int] = frozenset()  # operands that have the dims of another
+    broadcasts: Optional[int] = None  # its results have the dims to which those of its operands broadcast, but for so many innermost ones
     elementwise: bool = False  # each element of its result follows from that of its operand alone, to the bit
     rows: Optional[Tuple[
         int,

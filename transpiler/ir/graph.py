@@ -71,6 +71,7 @@ class Value:
     copy_of: int = -1  # the imported value that it is declared like, for a value that a pass added
     buffer: int = -1
     lasting: bool = False
+    follows: FrozenSet[str] = frozenset()  # inputs that decide its dims: see `extents`
     storage: int = -1
 
     def __post_init__(self) -> None:
@@ -84,6 +85,11 @@ class Value:
     def bound(self) -> Optional[Size]:
         """Its size, or else what it is at the most; None if nobody knows."""
         return self.at_most if self.size is None else self.size
+
+    @property
+    def extent(self) -> Optional[Tuple[Tuple[Size, ...], FrozenSet[str]]]:
+        """The same for two values that have the same dims in every run; None if nobody knows."""
+        return None if self.shape is None else (self.shape, self.follows)
 
     @property
     def unsized(self) -> bool:
@@ -315,6 +321,7 @@ class Graph:
                               kind=original.kind,
                               dtype=original.dtype,
                               shape=original.shape,
+                              follows=original.follows,
                               size=original.size,
                               at_most=original.at_most,
                               lod_level=original.lod_level,

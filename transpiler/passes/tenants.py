@@ -54,6 +54,6 @@ def _tenant(graph: Graph, storage: int, values: List[int], rules: Interference) 
                   shape_last=max(found[v].shape_last for v in values),
                   size=largest([graph.values[v].size for v in values]),
                   dtype=value.dtype,
-                  shape=value.shape,
+                  shape=value.extent,
                   closed=is_closed,
                   values=tuple(values))

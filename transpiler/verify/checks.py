@@ -202,8 +202,9 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
             for_shape = i in op.facts.shape_only or i in unread(source, op)
             if role == 'operand' and for_shape and _alike(old, source.results[j], twin):
                 continue
-            may = role == 'operand' and ((i, j) in op.facts.onto or
-                                         ((i, j) in op.facts.in_place and op.facts.same_name))
+            one = (i, j) in op.facts.in_place and op.facts.same_name and _alike(
+                old, source.results[j], twin)
+            may = role == 'operand' and ((i, j) in op.facts.onto or one)
             named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
             if not may or named.count(_storage(new, result)) > 2:
                 raise VerificationError(
@@ -213,8 +214,8 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
 
 def _alike(graph: Graph, a: int, b: int) -> bool:
     x, y = graph.values[a], graph.values[b]
-    return x.shape is not None and (x.shape, x.dtype, x.lod_level) == (y.shape, y.dtype,
-                                                                       y.lod_level)
+    return x.extent is not None and (x.extent, x.dtype, x.lod_level) == (y.extent, y.dtype,
+                                                                         y.lod_level)
 
 
 def _storage(graph: Graph, value: int) -> int:

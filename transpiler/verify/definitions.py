@@ -25,9 +25,9 @@ def same_shapes(old: Graph, definitions: FrozenSet[Definition]) -> bool:
     looks = set()
     for definition in definitions:
         value = _defined_value(old, definition)
-        if value is None or value.shape is None:
+        if value is None or value.extent is None:
             return False
-        looks.add((value.shape, value.dtype, value.lod_level))
+        looks.add((value.extent, value.dtype, value.lod_level))
     return len(looks) == 1
 
 
@@ -38,7 +38,7 @@ def _defined_value(old: Graph, definition: Definition) -> Optional[Value]:
         return _defined_value(old, definition[2:])
     if definition[0] == 'initial':
         named = [v for v in old.values if v.name == definition[1]]
-        return named[0] if len({v.shape for v in named}) == 1 else None
+        return named[0] if len({v.extent for v in named}) == 1 else None
     if definition[0] == 'partial':  # as large as the whole sum
         return old.values[old.ops[definition[1]].results[0]]
     if not isinstance(definition[0], int):

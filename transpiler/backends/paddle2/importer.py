@@ -30,6 +30,7 @@ from transpiler.backends.paddle2.slices import link_flat_parameters, link_slices
 from transpiler.backends.paddle2.workspaces import Workspaces
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import FORGET, HANDED_ON, MOVE, RELEASE, SHARE, UNCOPIED, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value, ValueKind
+from transpiler.ir.extents import note_extents
 from transpiler.ir.symbols import trip
 
 _VarType = framework_pb2.VarType
@@ -214,6 +215,8 @@ class _Importer:
         link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)
+        if self._figures:
+            note_extents(self._graph, runs_as_declared=True)
         for value in self._graph.known_by_name():
             value.skipped = True
         return ImportedProgram(self._graph,

@@ -13,13 +13,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Container, Dict, FrozenSet, Hashable, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Container, Dict, FrozenSet, Hashable, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle import _legacy_C_ops
 from paddle.base import core
 from paddle.base.framework import OpProtoHolder
 from paddle.base.proto import framework_pb2
 
+from transpiler.backends.extents import extents_of
 from transpiler.backends.operators import ELEMENTWISE, by_name, share_kept
 from transpiler.backends.paddle2.descs import OF_MAKING, declare_vector, is_onednn, read_by, written_by
 from transpiler.backends.paddle2.rows import BY_ROWS, rows_of
@@ -55,6 +56,7 @@ _OF_SERVERS = frozenset({
 })
 _ASKS_SERVERS = frozenset(
     {'table_id', 'TableId', 'send_varnames', 'next_endpoints', 'pserver_id', 'half_async'})
+_GRADIENT = '@GRAD'
 _SCRATCH_SIZE = 2
 # How Paddle describes a kernel of oneDNN's, and what it calls types there.
 _ONEDNN_KERNEL = re.compile(r'\{data_type\[(?:.*::)?(\w+)\]; data_layout\[ONEDNN\]')
@@ -178,7 +180,9 @@ class OpRegistry:
             replay=_replay(desc),
             elementwise=_is_elementwise(desc),
             rows=rows_of(desc),
-            chooses=desc.type == 'select_output')
+            chooses=desc.type == 'select_output',
+            **extents_of(desc.type, [s.parameter for s in desc.inputs], _by_slot(desc.inputs),
+                         [s.parameter for s in desc.outputs], _by_slot(desc.outputs), _GRADIENT))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
@@ -377,6 +381,15 @@ def first_positions(slots: Iterable[framework_pb2.OpDesc.Var]) -> Dict[str, int]
             positions[slot.parameter] = position
         position += len(slot.arguments)
     return positions
+
+
+def _by_slot(slots: Iterable[framework_pb2.OpDesc.Var]) -> List[Sequence[int]]:
+    """Positions of the arguments of each, among the arguments of all."""
+    found: List[Sequence[int]] = []
+    for slot in slots:
+        start = sum(map(len, found))
+        found.append(range(start, start + len(slot.arguments)))
+    return found
 
 
 def _single_op_program(desc: framework_pb2.OpDesc) -> framework_pb2.ProgramDesc:

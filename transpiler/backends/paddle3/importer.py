@@ -40,6 +40,7 @@ from transpiler.errors import InvalidProgramError
 from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
                            ValueKind)
 from transpiler.ir.boundary import BOUNDARY, divide
+from transpiler.ir.extents import note_extents
 from transpiler.ir.symbols import trip
 
 # They name what a saved program gives out, or what a startup program leaves behind.
@@ -198,6 +199,7 @@ class _Importer:
                 'a loop that begins with what is fetched, or read behind it: Paddle lets go of that as the loop begins, and may fail'
             )
         _drop_what_is_named_later(self._graph)
+        note_extents(self._graph, runs_as_declared=False)
         if self._done.cut:
             divide(self._graph, self._done.cut.kept, self._done.cut.others)
         return self._done

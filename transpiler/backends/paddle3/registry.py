@@ -13,16 +13,19 @@ from paddle import _C_ops, static
 from paddle.base.core import Place
 from paddle.base.libpaddle import pir
 
+from transpiler.backends.extents import extents_of
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
-from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, NOT_IN_PLACE, SIDE_EFFECTS,
-                                                   STATE, STATE_IS_USED, UNSEEDED_RANDOM, work_of)
+from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, EACH_ELEMENT_ALONE,
+                                                   NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
+                                                   UNSEEDED_RANDOM, work_of)
 from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.ir import OpFacts
 
 Slots = List[Tuple[int, ...]]  # by slot of an op: the positions of its arguments in the graph
 _Pairs = Tuple[Tuple[int, int], ...]
+_GRADIENT = '_grad'
 _COLLECTIVE = ('ring_id', 'nranks')
 # The executor's own lists: of the first it looks at no dims, of the others it takes open ones for numbers.
 _ANY_DIMS, _OPEN_DIMS = ('reshape', 'squeeze', 'unsqueeze'), ('reshape_grad', 'add_grad')
@@ -58,7 +61,9 @@ class OpRegistry:
                        apart=bool(shape_only),
                        updates=_updates(op, kind, attributes, operands, results),
                        replay=replay_of(op),
-                       work=work_of(kind))
+                       work=work_of(kind),
+                       **extents_of(kind, op.get_input_names(), operands, op.get_output_names(),
+                                    results, _GRADIENT, kind in EACH_ELEMENT_ALONE))
 
     def _in_place(self, op: Any) -> _Pairs:
         """(operand, result) slots of the variant of `op` that works in place: the executor takes it for all of them, or not."""

@@ -58,9 +58,9 @@ def _same_shape(graph: Graph, op: Op, value: int, gradient: Region) -> Optional[
         others = tuple(v for v in _there(graph, op, gradient) if v not in others)
     for other in others:
         has = graph.values[other]
-        if wanted.shape is not None and (has.shape, has.dtype, has.lod_level,
-                                         has.kind) == (wanted.shape, wanted.dtype, wanted.lod_level,
-                                                       wanted.kind):
+        if wanted.extent is not None and (has.extent, has.dtype, has.lod_level,
+                                          has.kind) == (wanted.extent, wanted.dtype,
+                                                        wanted.lod_level, wanted.kind):
             return other
     return None
 

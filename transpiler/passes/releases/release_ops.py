@@ -8,6 +8,7 @@ from transpiler.analysis.in_place import hands_on
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.analysis.positions import Span
 from transpiler.ir import RELEASE, SHARE, Graph, Op, OpFacts, Region, ValueKind
+from transpiler.ir.extents import has_one_extent
 from transpiler.runtime import Can, Runtime
 
 Pairs = List[Tuple[int, int]]
@@ -115,7 +116,7 @@ def handing_on(graph: Graph, runtime: Runtime) -> Callable[[Op, int], bool]:
 
     def may(op: Op, storage: int) -> bool:
         return op.kind == SHARE or (Can.UNITE in runtime.can and op.facts.same_name and
-                                    storage not in storages)
+                                    storage not in storages and has_one_extent(graph, op))
 
     return may
 
