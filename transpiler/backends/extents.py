@@ -33,7 +33,7 @@ def extents_of(kind: str,
     return {
         'alike': tuple(alike),
         'gradients': frozenset(gradients),
-        'broadcasts': 0 if each_element else None if gradients else _inner_dims(kind)
+        'broadcasts': 0 if each_element else _inner_dims(kind)
     }
 
 
@@ -42,6 +42,8 @@ def _without(name: str, ending: str) -> str:
 
 
 def _inner_dims(kind: str) -> Optional[int]:
+    if kind.endswith('_grad'):
+        return None
     if kind in _PRODUCTS:
         return 2
     return 0 if kind.startswith(_OF_EACH_ELEMENT) or kind in _OTHERS else None
