@@ -56,12 +56,14 @@ _STIRS, _STIRRED = (16, 48, 80, 272), 4096
 
 @dataclass(frozen=True)
 class Run:
-    """Digests of all values that a user can see, and bytes: at rest, and the highest after the first and the last run."""
+    """Digests of all values that a user can see, and bytes: at rest, and the highest after the first and the last run, and ahead of the
+    first, as Paddle 2.6 cannot be made to forget what the startup program needed (4000024)."""
 
     values: Dict[str, str]
     resting: int
     first: int
     later: int
+    begun: int = 0
 
 
 def warm_up() -> None:
@@ -207,7 +209,7 @@ class _Judge:
     def _peaks(self, after: Run) -> List[Tuple[str, str]]:
         before, found = self.before, []
         most = after.first if self.piles_up else max(after.first, after.later)
-        if most - after.resting > self.sure:
+        if most > after.begun and most - after.resting > self.sure:
             found.append(
                 ('SURE', f'{after.first}, later {after.later}, at rest {after.resting}: more '
                  f'than the {self.sure} above that no run needs more than'))
@@ -377,6 +379,7 @@ def _run_here(case: Case, mode: Mode, fill: int, stir: int) -> Run:
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(case.startup)
         resting = core.host_memory_stat_current_value('Allocated', 0)
+        begun = core.host_memory_stat_peak_value('Allocated', 0)
         feeds = [case.feed(step) for step in range(STEPS)]
         for step, fed in enumerate(feeds):
             set_learning_rate(case.main, step)
@@ -385,7 +388,7 @@ def _run_here(case: Case, mode: Mode, fill: int, stir: int) -> Run:
             values.update((f'{name} at step {step}', _digest(snapshot(value)))
                           for name, value in zip(case.fetch, got))
         values.update((name, _digest(value)) for name, value in state_of(case.main, scope).items())
-    return Run(values, resting, peaks[0], peaks[-1])
+    return Run(values, resting, peaks[0], peaks[-1], begun)
 
 
 def _digest(value: Value) -> str:
