@@ -52,7 +52,7 @@ class MadeOf:
 
 @dataclass(frozen=True)
 class Replanned:
-    """Whether a plan has changed a program, and the names of what its caller owns that its backward part reads again since."""
+    """Whether a plan has changed a program, and the names of what its backward part reads again since; some of it its caller has."""
 
     changed: bool = False
     again: FrozenSet[str] = frozenset()

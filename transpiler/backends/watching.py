@@ -6,13 +6,14 @@ given says for which function they are.
 
 from __future__ import annotations
 
-from typing import Any, Callable, FrozenSet, Iterable, List, Optional, Protocol, Tuple
+import weakref
+from typing import Any, Callable, FrozenSet, Hashable, Iterable, List, Optional, Protocol, Tuple
 
 from paddle.jit.dy2static.program_translator import SymbolicStaticFunction
 from paddle.jit.sot.symbolic.compile_cache import CompileSIRCache
 from paddle.static import BuildStrategy
 
-from transpiler.backends.base import MadeOf, Traced
+from transpiler.backends.base import Backend, MadeOf, Planner, Replanned, Traced
 from transpiler.backends.failed_traces import forgotten_if_failed
 from transpiler.backends.static_functions import layer_of, saved_buffers
 
@@ -32,24 +33,24 @@ class FunctionWatch:
 
     Args:
         function: the static function.
+        plan: its planner.
         hook: hooks into a partial program: what it has is made again, and what it makes is planned.
         module: the one of Paddle in which partial programs are made.
-        began: told of each call of the function.
     """
 
-    def __init__(self, function: Any, hook: Callable[[Any], Hook], module: Any,
-                 began: Callable[[], None]) -> None:
-        self._function, self._hook, self._module = function, hook, module
+    def __init__(self, function: Any, plan: Planner, hook: Callable[[Any, 'Planned'], Hook],
+                 module: Any) -> None:
+        self._function, self._plan, self._hook, self._module = function, plan, hook, module
         self._hooks: List[Hook] = []
         self._undo: List[Callable[[], Any]] = []
-        self._watch_calls(began)
+        self._watch_calls(plan.began)
         if isinstance(function, SymbolicStaticFunction):
             self._watch_stretches()
         else:
             self._watch_cache(function._program_cache)
 
     def adopt(self, partial: Any) -> None:
-        self._hooks.append(self._hook(partial))
+        self._hooks.append(self._hook(partial, Planned(self._function, self._plan)))
 
     def stop(self) -> None:
         for undo in self._undo:
@@ -105,6 +106,30 @@ class FunctionWatch:
         return all(id(p) in own for p in made.partial_program._params)
 
 
+class Planned:
+    """What hooks have of a function and its planner: as long as those are there, for Paddle keeps the programs of stretches for
+    longer."""
+
+    def __init__(self, function: Any, plan: Planner) -> None:
+        self._function: Callable[[], Any] = weakref.ref(function)
+        self._plan: Callable[[], Optional[Planner]] = weakref.ref(plan)
+
+    def plan(self, backend: Backend, target: Any, traced: Traced, made: MadeOf) -> Replanned:
+        """Plans a program in place; says what that has changed."""
+        plan = self._plan()
+        return Replanned() if plan is None else plan.plan(backend, target, traced, made)
+
+    def ran(self, program: Hashable) -> None:
+        """That which was planned under this name starts to run, with a backward part to come."""
+        plan = self._plan()
+        if plan is not None:
+            plan.ran(program)
+
+    def written_elsewhere(self, read: Iterable[Any]) -> FrozenSet[str]:
+        """See the function of that name."""
+        return written_elsewhere(self._function(), read)
+
+
 def written_elsewhere(function: Any, read: Iterable[Any]) -> FrozenSet[str]:
     """Names of those that a program of `function` reads, inputs and parameters, which others may write before its backward part
     runs. Of a stretch, whatever looks like a saved buffer: another stretch may change that, and this one knows it by a name of its
@@ -139,17 +164,22 @@ def forget_programs(partial: Any, made: Iterable[str]) -> None:
 
 
 class _Marked(BuildStrategy):
-    """A build strategy like another one, for programs that somebody watches."""
+    """A build strategy like another one, for programs that somebody watches. Paddle keeps it for longer than the layer is there, which
+    the watch holds: the function holds the watch."""
 
     def __init__(self, like: BuildStrategy, watch: FunctionWatch) -> None:
         super().__init__()
         for name, kind in vars(BuildStrategy).items():
             if isinstance(kind, property) and getattr(self, name) != getattr(like, name):
                 setattr(self, name, getattr(like, name))
-        self.watch: Optional[FunctionWatch] = watch
+        self._watch: Callable[[], Optional[FunctionWatch]] = weakref.ref(watch)
+
+    @property
+    def watch(self) -> Optional[FunctionWatch]:
+        return self._watch()
 
     def forget(self) -> None:
-        self.watch = None
+        self._watch = lambda: None
 
 
 def _mark(function: Any, strategy: BuildStrategy) -> None:

@@ -67,12 +67,16 @@ def state_of_calls(graph: Graph) -> FrozenSet[int]:
 
 
 def read_again(graph: Graph, planned: Graph) -> FrozenSet[str]:
-    """Names of what the caller owns, inputs and state, that the backward part of `planned`, a plan for `graph`, reads for more than
-    that of `graph` does."""
+    """Names of the memory that the backward part of `planned`, a plan for `graph`, reads for more than that of `graph` does: that of
+    inputs, state and outputs, which a caller may change, is among it."""
     had = {op.id: op.data_reads() for op in _backward(graph)}
-    found = (v for op in _backward(planned) for v in op.data_reads() if v not in had.get(op.id, ()))
-    given = (planned.values[v] for v in found)
-    return frozenset(v.name for v in given if v.persistable or v.fed)
+    found = {
+        planned.values[v].storage
+        for op in _backward(planned)
+        for v in op.data_reads()
+        if v not in had.get(op.id, ())
+    }
+    return frozenset(v.name for v in planned.values if v.storage in found)
 
 
 def _backward(graph: Graph) -> Iterator[Op]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 import paddle
@@ -17,7 +17,7 @@ from tests import settled
 from tests.backends.layers import (BATCH, FLOW_STEP, SIMPLE, WAYS, Looped, Net, built, data, flow,
                                    static, trained)
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
-from tests.backends.layers_anywhere import simple, untouched
+from tests.backends.layers_anywhere import gradients, simple, untouched
 from transpiler import layers, memory_optimize
 
 
@@ -32,6 +32,31 @@ def test_training_gives_the_same_bytes(way: str, full_graph: bool) -> None:
     assert all(each.kept_after < each.kept_before for each in trains)
     modes = {each.traced.mode for each in report.programs}
     assert modes == ({'train', 'eval'} if way == 'evaluated between' else {'train'})
+
+
+def renamed(**options: Any) -> List[bytes]:
+    """Gradients of a call whose parameters have got other names after their program was made, and change before backward."""
+    made = simple()
+    if options:
+        memory_optimize(made, **options)
+    made(data(0)).backward()
+    made.clear_gradients()
+    for at, parameter in enumerate(made.parameters()):
+        parameter.name = f'mine_{at}'
+    loss = made(data(0))
+    for parameter in made.parameters():
+        parameter.set_value(parameter.numpy() * 2.0)
+    loss.backward()
+    return gradients(made)
+
+
+def test_parameters_are_watched_under_whatever_name_they_have() -> None:
+    with pytest.raises(OSError, match="ChangedTensorError: 'mine_[0-9]+' has changed"):
+        renamed(recompute='max')
+    paddle.seed(7)
+    expected = renamed()
+    paddle.seed(7)
+    assert renamed(recompute=False) == expected and expected
 
 
 @pytest.mark.skipif(not hasattr(OpcodeExecutorCache, 'MAX_COMPILE_TIME_PER_CODE'),

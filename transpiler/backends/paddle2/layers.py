@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Mapping, Tuple
+from typing import Any, List, Tuple
 
 from paddle.base.framework import Variable
 from paddle.jit.dy2static import partial_program
@@ -12,12 +12,12 @@ from paddle.jit.dy2static.partial_program import LazyInitialized, PartialProgram
 from transpiler.backends.base import Planner, Replanned, Traced
 from transpiler.backends.paddle2.environment import check_paddle
 from transpiler.backends.paddle2.joint import JointProgram, JointPrograms
-from transpiler.backends.rereading import check_unchanged
-from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
+from transpiler.backends.rereading import RunsInOne, Seen, check_unchanged, seen_ahead
+from transpiler.backends.watching import FunctionWatch, Planned, forget_programs, made_of, traced
 
 _MADE = tuple(name for name, kind in vars(PartialProgramLayer).items()
               if isinstance(kind, LazyInitialized) and name.startswith('_train'))
-_OWN = ('_prepare_attributes', 'prepare_gradient_aggregation', '_prepare_inputs', '_restore_out')
+_OWN = ('_prepare_attributes', 'prepare_gradient_aggregation', '_prepare_inputs')
 
 
 class Watch(FunctionWatch):
@@ -25,21 +25,20 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_paddle()
-        super().__init__(function, lambda partial: _Hook(function, partial, plan), partial_program,
-                         plan.began)
+        super().__init__(function, plan, _Hook, partial_program)
 
 
 class _Hook(PartialProgramLayerHook):
     """Between the making of a program and its split; in front of the hook that Paddle may have there."""
 
-    def __init__(self, function: Any, partial: PartialProgramLayer, plan: Planner) -> None:
-        self._function, self._partial, self._plan = function, partial, plan
-        self._read: Mapping[str, Any] = {}  # by the call that is going on
+    def __init__(self, partial: PartialProgramLayer, plan: Planned) -> None:
+        self._partial, self._plan = partial, plan
+        self._given: Tuple[str, ...] = ()  # names of the inputs of the call that is going on
         self._inner = partial._hooker  # Paddle's own does nothing, and gives nothing back
         partial.set_hooker(self)
         self._planned = Replanned()
         partial._prepare_inputs = self._inputs
-        partial._restore_out = self._restored
+        self._runs_in_one = RunsInOne(partial, partial, ('_restore_out',), self._ahead, self._check)
         partial._prepare_attributes = self._attributes
         partial.prepare_gradient_aggregation = self._aggregated
         forget_programs(partial, _MADE)
@@ -48,6 +47,7 @@ class _Hook(PartialProgramLayerHook):
         self._partial.set_hooker(self._inner)
         for own in _OWN:
             del self._partial.__dict__[own]
+        self._runs_in_one.remove()
         forget_programs(self._partial, _MADE)
 
     def before_append_backward(self, program: Any) -> Any:
@@ -70,7 +70,7 @@ class _Hook(PartialProgramLayerHook):
         has_backward = between[1] < len(program.global_block().ops)
         inputs = (v for v in self._partial._inputs.tolist() if isinstance(v, Variable))
         target = JointProgram(program, between, frozenset(kept),
-                              written_elsewhere(self._function, (*inputs, *self._partial._params)))
+                              self._plan.written_elsewhere((*inputs, *self._partial._params)))
         self._planned = self._planned.and_also(
             self._plan.plan(JointPrograms(), target,
                             self._traced('train' if has_backward else 'no grad'),
@@ -100,13 +100,20 @@ class _Hook(PartialProgramLayerHook):
 
     def _inputs(self, given: Any) -> Tuple[Any, Any]:
         tensors, names = PartialProgramLayer._prepare_inputs(self._partial, given)
-        self._read = dict(zip(names, tensors))
+        self._given = tuple(names)
         return tensors, names
 
-    def _restored(self, outputs: Any) -> Any:
-        read, self._read = self._read, {}
-        check_unchanged(self._planned.again, read, self._partial._params, outputs)
-        return PartialProgramLayer._restore_out(self._partial, outputs)
+    def _ahead(self, inputs: Any, parameters: Any) -> List[Seen]:
+        if not self._partial.training:
+            return []
+        return seen_ahead(self._planned.again,
+                          [*zip(self._given, inputs), *((p.name, p) for p in parameters)])
+
+    def _check(self, seen: List[Seen], outputs: Any) -> None:
+        made = self._partial._outputs
+        read = (*self._given, *(p.name for p in self._partial._params))
+        check_unchanged(seen, self._planned.again, read,
+                        [(made[at].name, out) for at, out in zip(made.var_ids, outputs)])
 
     def _traced(self, mode: str) -> Traced:
         return traced(mode, (v for v in self._partial._inputs if isinstance(v, Variable)))

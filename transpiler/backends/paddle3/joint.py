@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, FrozenSet, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, FrozenSet, Tuple
 
 from transpiler.backends.paddle3.emitter import emit, printed
 from transpiler.backends.paddle3.environment import ORDER_ALONE
@@ -16,12 +16,13 @@ from transpiler.runtime import Runtime
 
 @dataclass
 class JointProgram:
-    """A program of Paddle; the range of its ops that stand between forward and backward, empty if it has no backward; and names of what
-    others may write before that runs."""
+    """A program of Paddle; the range of its ops that stand between forward and backward, empty if it has no backward; names of what
+    others may write before that runs; and when it has been read, the names that its values had then, by their ids."""
 
     program: Any
     between: Tuple[int, int] = (0, 0)
     others: FrozenSet[str] = frozenset()
+    names: Dict[str, str] = field(default_factory=dict)
 
 
 class JointPrograms(LivePrograms):
@@ -33,6 +34,7 @@ class JointPrograms(LivePrograms):
 
     def read(self, target: JointProgram, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
+        target.names = value_names(target.program)
         imported = import_program(target.program, fetched, skipped, cut=_cut(target))
         look_up(imported)
         return imported
@@ -49,7 +51,7 @@ def _cut(target: JointProgram) -> Any:
     start, end = target.between
     if start == end:
         return None
-    names, ops = value_names(target.program), target.program.global_block().ops
+    names, ops = target.names, target.program.global_block().ops
     # Gradients, which Paddle hands out when it has this program back, are read by nobody yet.
     kept = frozenset(
         names[v.id] for op in ops[end:] for v in op.results() if v.initialized() and v.use_empty())

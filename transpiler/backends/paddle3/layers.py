@@ -6,10 +6,9 @@ between.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, List, Tuple
 
 import paddle
 from paddle.jit.dy2static import pir_partial_program
@@ -18,8 +17,8 @@ from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer, Partia
 from transpiler.backends.base import Planner, Replanned
 from transpiler.backends.paddle3.environment import check_paddle
 from transpiler.backends.paddle3.joint import JointProgram, JointPrograms
-from transpiler.backends.rereading import check_unchanged
-from transpiler.backends.watching import FunctionWatch, forget_programs, made_of, traced, written_elsewhere
+from transpiler.backends.rereading import RunsInOne, Seen, check_unchanged, seen_ahead
+from transpiler.backends.watching import FunctionWatch, Planned, forget_programs, made_of, traced
 from transpiler.errors import UnsupportedPaddleError
 
 _CSE = 'FLAGS_enable_cse_in_dy2st'
@@ -41,20 +40,22 @@ class Watch(FunctionWatch):
 
     def __init__(self, function: Any, plan: Planner) -> None:
         check_holds_orders()
-        super().__init__(function, lambda partial: _Hook(function, partial, plan),
-                         pir_partial_program, plan.began)
+        super().__init__(function, plan, _Hook, pir_partial_program)
 
 
 class _Hook(PartialProgramLayerHook):
     """Between the making of a program and its split."""
 
-    def __init__(self, function: Any, partial: PartialProgramLayer, plan: Planner) -> None:
-        self._function, self._partial, self._plan = function, partial, plan
+    def __init__(self, partial: PartialProgramLayer, plan: Planned) -> None:
+        self._partial, self._plan = partial, plan
         partial.add_hooker(self)
         create = partial._create_program
         partial._create_program = lambda is_infer_mode=False: _as_planned(create, is_infer_mode)
         partial._prepare_attributes = self._attributes
-        self._runs_in_one = None if hasattr(partial, _RUN) else _RunsInOne(partial, self._check)
+        self._read: Tuple[str, ...] = ()  # names of inputs and parameters, when it was traced
+        self._made: Tuple[str, ...] = ()  # of outputs
+        self._runs_in_one = None if hasattr(partial, _RUN) else RunsInOne(
+            partial, partial._outputs, _PLACES, self._ahead, self._check)
         if self._runs_in_one is None:
             partial.call_run_impl_with_hook = self._run
         self._planned = Replanned()
@@ -73,10 +74,13 @@ class _Hook(PartialProgramLayerHook):
                               forward_end: int, backward_start: int) -> Tuple[Any, int, Any]:
         read = (*self._partial._inputs.var_list, *self._partial._params)
         target = JointProgram(program, (forward_end, backward_start),
-                              written_elsewhere(self._function, read))
+                              self._plan.written_elsewhere(read))
+        given, made = ([v.id for v in values] for values in (inputs, targets))
         has_backward = backward_start < len(program.global_block().ops)
         if self._planned_as(target, 'train' if has_backward else 'no grad'):
             paddle.set_flags({_CSE: False})
+        self._read, self._made = (
+            tuple(target.names.get(v, '') for v in ids) for ids in (given, made))
         return program, target.between[0], targets
 
     def after_infer(self, infer_program: Any) -> None:
@@ -104,41 +108,20 @@ class _Hook(PartialProgramLayerHook):
                                                        self._planned.changed)
 
     def _run(self, inputs: Any, parameters: Any, attributes: Any) -> Any:
+        seen = self._ahead(inputs, parameters)
         outputs = PartialProgramLayer.call_run_impl_with_hook(self._partial, inputs, parameters,
                                                               attributes)
-        self._check(inputs, parameters, outputs)
+        self._check(seen, outputs)
         return outputs
 
-    def _check(self, inputs: Any, parameters: Any, outputs: Any) -> None:
-        names = [v.name for v in self._partial._inputs.var_list]
-        check_unchanged(self._planned.again, dict(zip(names, inputs)), parameters, outputs)
+    def _ahead(self, inputs: Any, parameters: Any) -> List[Seen]:
+        """By their places: a parameter may have got another name since."""
+        if not self._partial.training:
+            return []
+        return seen_ahead(self._planned.again, list(zip(self._read, (*inputs, *parameters))))
 
-
-class _RunsInOne:
-    """Has `ran` told of each call of a function of Paddle 3.0, which leaves no place between running its program and handing on: what
-    was read is noted where Paddle looks whether there is any, what came of it where Paddle puts it in its place."""
-
-    def __init__(self, partial: PartialProgramLayer, ran: Callable[[Any, Any, Any], None]) -> None:
-        self._partial, self._ran = partial, ran
-        self._noted: List[Any] = []  # inputs, parameters, outputs, of the last call
-        partial._valid_vars = self._note
-        for name in _PLACES:
-            setattr(partial._outputs, name, functools.partial(self._placed, name))
-
-    def _note(self, variables: Any) -> Any:
-        self._noted = [*self._noted, variables][-3:]
-        return PartialProgramLayer._valid_vars(self._partial, variables)
-
-    def _placed(self, name: str, outputs: Any) -> Any:
-        inputs, parameters, _ = self._noted
-        self._noted = []
-        self._ran(inputs or (), parameters or (), outputs)
-        return getattr(type(self._partial._outputs), name)(self._partial._outputs, outputs)
-
-    def remove(self) -> None:
-        del self._partial.__dict__['_valid_vars']
-        for name in _PLACES:
-            del self._partial._outputs.__dict__[name]
+    def _check(self, seen: List[Seen], outputs: Any) -> None:
+        check_unchanged(seen, self._planned.again, self._read, list(zip(self._made, outputs)))
 
 
 def _as_planned(create: Callable[[bool], Any], is_infer_mode: bool) -> Any:
