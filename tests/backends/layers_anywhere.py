@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
@@ -351,6 +352,65 @@ def test_parameters_that_change_before_backward_are_an_error_where_they_are_read
     expected = stepped_between(change, full_graph)
     assert stepped_between(change, full_graph, recompute=False) == expected
     assert stepped_between(lambda made: None, full_graph, recompute='max') != expected
+
+
+def _scaled(y: Any) -> Any:
+    by = paddle.to_tensor([1.5] * 4 * WIDTH)
+    return F.gelu(y * by) * y
+
+
+def _written_twice(y: Any) -> Any:
+    by = paddle.to_tensor([1.5] * 4 * WIDTH)
+    by.add_(paddle.ones([4 * WIDTH]))
+    return F.gelu(y * by) * y * by
+
+
+def _chosen(y: Any) -> Any:
+    rows = paddle.to_tensor([3, 1])
+    again = paddle.index_add(y, rows, 0, y[:2])
+    return F.gelu(again) * paddle.index_add(again, rows, 0, y[2:4])
+
+
+def _joined_with(y: Any) -> Any:
+    one, other = paddle.to_tensor([1.5] * 4 * WIDTH), paddle.to_tensor([2.5] * 4 * WIDTH)
+    rows = paddle.stack([one, other, one * other])
+    return F.gelu(paddle.matmul(y * one, rows, transpose_y=True)) * paddle.mean(y * other)
+
+
+def _in_a_branch(y: Any) -> Any:
+    by = paddle.to_tensor([1.5] * 4 * WIDTH)
+    if paddle.mean(y) > 0:
+        z = F.gelu(y * by)
+    else:
+        z = F.gelu(y - by) * by
+    return F.gelu(z * by) * z
+
+
+class Constant(paddle.nn.Layer):
+    """Makes numbers of its own in `forward`: on Paddle 3 an op that makes room, and one that writes there."""
+
+    def __init__(self, use: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.up, self.use = paddle.nn.Linear(WIDTH, 4 * WIDTH), use
+
+    def forward(self, x: Any) -> Any:
+        return paddle.mean(self.use(paddle.tanh(self.up(x))))
+
+
+@pytest.mark.parametrize('full_graph', [True, False])
+@pytest.mark.parametrize('use', [_scaled, _written_twice, _chosen, _joined_with, _in_a_branch])
+def test_constants_of_a_layer_are_there_backward(use: Callable[[Any], Any],
+                                                 full_graph: bool) -> None:
+    found: List[Any] = []
+    reports: Any = []
+    for optimized in (False, True):
+        paddle.seed(3)
+        made = static(Constant(use), full_graph)
+        if optimized:
+            reports = memory_optimize(made, recompute='max', batch_size=BATCH).programs
+        found.append(trained(made, SIMPLE))
+    assert found[0] == found[1]
+    assert full_graph <= any(each.report and each.report.changed for each in reports)
 
 
 class Cached(paddle.nn.Layer):

@@ -14,6 +14,7 @@ from benchmarks.programs.case import Case, Options, drafting, make_optimizer
 from tests.backends.paddle3.running import assert_equal, in_order, optimized, run
 from transpiler import memory_optimize
 from transpiler.backends.paddle3.importer import import_program
+from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE
 from transpiler.backends.scopes import fresh_scope
 from transpiler.ir import Op
@@ -83,7 +84,14 @@ def _labelled(h: Any) -> Any:
     return _then_relu(h, F.softmax_with_cross_entropy(h, h, soft_label=True))
 
 
-MAKES = (_product, _turned, _two_labels, _detached, _scattered, _added_at, _labelled)
+def _unscaled(h: Any) -> Any:
+    """Two tensors of a list are written over, and each is taken out of it again."""
+    found, _ = paddle._C_ops.check_finite_and_unscale_(
+        [F.tanh(h) * 2.0, F.gelu(h) * h], paddle.full([1], 2.0))
+    return _then_relu(h, F.gelu(found[0] * found[1]) * found[0])
+
+
+MAKES = (_unscaled, _product, _turned, _two_labels, _detached, _scattered, _added_at, _labelled)
 
 
 @pytest.mark.parametrize('make', MAKES)
@@ -96,6 +104,21 @@ def test_programs_give_their_bytes_whatever_has_one_memory(make: Make) -> None:
         changed.append(optimized(case, recompute=recompute).changed)
         assert_equal(plain, run(case, 3))
     assert any(changed)
+
+
+def test_what_a_list_has_written_over_is_fetched_by_either_name() -> None:
+    """Of a member, before the list and behind it."""
+    for behind in (False, True):
+        program, startup = static.Program(), static.Program()
+        with static.program_guard(program, startup):
+            member = F.tanh(static.data('x', [ROWS, WIDTH], 'float32'))
+            found, _ = paddle._C_ops.check_finite_and_unscale_([member * 2.0, member],
+                                                               paddle.full([1], 2.0))
+        graph = import_program(program).graph
+        asked = found[1] if behind else member
+        kept, = (v for v in graph.values if v.name == value_names(program)[asked.id])
+        made, = (op for op in graph.ops if op.kind == 'tanh')
+        assert kept.id in made.results
 
 
 class Product(paddle.nn.Layer):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -18,8 +18,8 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.blocks import YIELD, Link
-from transpiler.backends.paddle3.importer import ImportedProgram
-from transpiler.backends.paddle3.naming import COMBINE
+from transpiler.backends.paddle3.importer import Handle, ImportedProgram
+from transpiler.backends.paddle3.naming import COMBINE, taken_out
 from transpiler.backends.paddle3.marks import mark, unmark
 from transpiler.backends.paddle3.releases import number, released, united
 from transpiler.backends.paddle3.replaying import KINDS, said
@@ -74,8 +74,11 @@ class _Emitter:
         self._old, self._graph, self._handles = imported.graph, graph, imported.handles
         self._program, self._blocks = imported.program, imported.blocks
         self._declarations, self._links = imported.declarations, imported.links
-        self._value, self._popped = dict(imported.values), imported.popped
-        self._copied = imported.copied
+        self._popped, self._copied = imported.popped, imported.copied
+        # What values are called where the program is being written: by those that wrote them last.
+        self._value = dict(imported.values)
+        self._values_at = {0: self._value}  # by region, where the op stands that runs it
+        self._crossing = _read_behind(imported)
         self._block: Any = None  # the one that is being written, and the region that it is
         self._region = 0
         self._before = {region: list(block.ops) for region, block in imported.blocks.items()}
@@ -188,6 +191,7 @@ class _Emitter:
 
     def _enter(self, region: int) -> None:
         self._region, self._block = region, self._blocks[region]
+        self._value = self._values_at[region]
         bindings.set_insertion_point_to_block_end(self._block)
 
     def _link(self, link: Link, forward: List[Any], gradient: List[Any]) -> None:
@@ -258,11 +262,21 @@ class _Emitter:
         if op.operands[at:] != self._old.ops[op.id].operands[at:]:
             raise VerificationError(
                 f'what {op.kind} reads inside of its blocks cannot be another value')
-        for slot in in_place_results(handle.op):
-            if handle.op.result(slot).initialized():
-                for value in handle.results[slot]:
-                    self._others.setdefault(value, []).append(handle.op.result(slot))
+        for value, name in _names_written(handle):
+            self._call(value, name)
+        self._values_at.update((region, dict(self._value)) for region in op.regions)
+        if op.facts.boundary:
+            for value, name in self._crossing.items():
+                self._call(value, name)
         return [*made, handle.op, *handle.unpacked]
+
+    def _call(self, value: int, name: Any) -> None:
+        """Has what is made from here on read `value` by `name`, but what outlives a run by the name that declares it."""
+        was = self._value.get(value)
+        if was is None or not self._graph.values[value].persistable:
+            self._value[value] = name
+        if was is not None and not was.is_same(name):
+            self._others.setdefault(value, []).append(was)
 
     def _list(self, reader: Any, slot: int, source: Any, was: Tuple[int, ...],
               new: Tuple[int, ...]) -> List[Any]:
@@ -380,22 +394,16 @@ class _Emitter:
             if not source.initialized():
                 continue
             if not source.is_combine():
-                if new[0] in self._value:
-                    self._others.setdefault(new[0], []).append(self._value[new[0]])
-                self._value[new[0]] = result
+                self._call(new[0], result)
                 continue
             members = dict(zip(was, new))
             for taker in (t for t in handle.unpacked if t.operand_source(0).is_same(source)):
                 inner = pir.IrMapping()
                 inner.add(source, result)
                 unpacked.append(self._added(taker.clone(inner, bindings.CloneOptions(*_ALONE))))
-                for old, fresh in zip(taker.results(), unpacked[-1].results()):
-                    if old.initialized():
-                        self._value[members[self._of(old, was)]] = fresh
+                for at, fresh in taken_out(unpacked[-1]):
+                    self._call(members[was[at]], fresh)
         return unpacked
-
-    def _of(self, value: Any, members: Tuple[int, ...]) -> int:
-        return next(i for i in members if i >= 0 and self._value[i].is_same(value))
 
     def _stand_in(self, source: Any, value: int) -> List[Any]:
         """A tensor in place of state that a clone must not carry on."""
@@ -418,6 +426,48 @@ class _Emitter:
         was = op.operand_source(slot)
         self._undo.append(lambda: op.operand(slot).set_source(was))
         op.operand(slot).set_source(value)
+
+
+def _read_behind(imported: ImportedProgram) -> Dict[int, Any]:
+    """By value that the forward part of a program makes, if it is cut: what the backward part calls it. Each name that this reads is handed
+    on, and Paddle finds but one of those that one variable has: a clone that read another one would be one too many."""
+    values, handles = imported.graph.values, imported.handles
+    read: Dict[int, Any] = {}
+    late: Set[str] = set()
+    behind = imported.cut is None
+    for op in () if behind else imported.graph.walk():
+        if behind and op.id in handles:
+            for value, name in _names_read(handles[op.id]):
+                handed_on = values[value].region == 0 and name.id not in late
+                if handed_on and not values[value].persistable:
+                    read.setdefault(value, name)
+            late.update(_ids_made(handles[op.id]))
+        behind = behind or op.facts.boundary
+    return read
+
+
+def _names_read(handle: Handle) -> Iterator[Tuple[int, Any]]:
+    """Values, and what the op calls them."""
+    for values, name in zip(handle.operands, handle.op.operands_source()):
+        if not _is_list(name):
+            yield from zip(values, [name] if name.initialized() else ())
+        elif name.get_defining_op().name() == COMBINE:
+            yield from zip(values, name.get_defining_op().operands_source())
+
+
+def _ids_made(handle: Handle) -> Iterator[str]:
+    return (v.id for op in (handle.op, *handle.unpacked) for v in op.results() if v.initialized())
+
+
+def _names_written(handle: Handle) -> Iterator[Tuple[int, Any]]:
+    """Values that the op writes over, and what they are called behind it."""
+    for slot in in_place_results(handle.op):
+        name = handle.op.result(slot)
+        if _is_list(name):
+            yield from ((handle.results[slot][at], member) for taker in handle.unpacked
+                        if taker.operand_source(0).is_same(name) for at, member in taken_out(taker))
+        elif name.initialized():
+            yield handle.results[slot][0], name
 
 
 def _is_list(value: Any) -> bool:

@@ -19,7 +19,6 @@ from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
-from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
@@ -27,7 +26,7 @@ from transpiler.backends.paddle3.caches import link_caches
 from transpiler.backends.paddle3.carried import carries_open
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
-from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, value_names
+from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
 from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, unites
@@ -461,9 +460,11 @@ class _Importer:
         results: List[Tuple[int, ...]] = []
         for slot, value in enumerate(op.results()):
             if slot in aliases and op.operand_source(aliases[slot]).initialized():
-                results.append(self._alias(value, operands[aliases[slot]]))
+                takers = _takers(value)
+                results.append(self._alias(value, operands[aliases[slot]], takers))
+                unpacked.extend(takers)
             elif value.initialized() and value.is_combine() and _is_taken_apart(value):
-                takers = [u for u in value.all_used_ops() if u.name() in (SPLIT, SLICE)]
+                takers = _takers(value)
                 results.append(self._take_apart(op, slot, takers, shapes))
                 unpacked.extend(takers)
             else:
@@ -487,12 +488,14 @@ class _Importer:
                 self._graph.values[i].fetched = True
         self._done.handles[made.id] = Handle(op, operands, tuple(results), tuple(unpacked))
 
-    def _alias(self, value: Any, operand: Tuple[int, ...]) -> Tuple[int, ...]:
+    def _alias(self, value: Any, operand: Tuple[int, ...], takers: List[Any]) -> Tuple[int, ...]:
         self._check_alone(operand)
-        if len(operand) == 1:
-            self._value[value.id] = operand[0]
-        else:
+        if value.initialized() and value.is_combine():
             self._members[value.id] = operand
+            for at, member in (pair for taker in takers for pair in taken_out(taker)):
+                self._value[member.id] = operand[at]
+        else:
+            self._value[value.id] = operand[0]
         return operand
 
     def _check_alone(self, values: Sequence[int]) -> None:
@@ -548,9 +551,7 @@ class _Importer:
         value = op.result(slot)
         members: List[Optional[int]] = [None] * len(value.type().as_vec_type().as_list())
         for taker in takers:
-            named = list(enumerate(taker.results())) if taker.name() == SPLIT else [
-                (given_attributes(taker)['index'], taker.result(0))]  # yapf: disable
-            for at, member in (pair for pair in named if pair[1].initialized()):
+            for at, member in taken_out(taker):
                 known = members[at]
                 if known is None:
                     members[at] = self._result(op, slot, member, shapes)
@@ -620,6 +621,13 @@ def _drop_what_is_named_later(graph: Graph) -> None:
                           op.results[j]) or graph.values[op.results[j]].region != op.region)
         if pairs != op.facts.in_place:
             op.facts = replace(op.facts, in_place=pairs)
+
+
+def _takers(value: Any) -> List[Any]:
+    """The ops that take a list apart."""
+    if not (value.initialized() and value.is_combine()):
+        return []
+    return [user for user in value.all_used_ops() if user.name() in (SPLIT, SLICE)]
 
 
 def _is_taken_apart(value: Any) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.attributes import given_attributes
@@ -30,6 +30,13 @@ def declared_name(op: Any) -> str:
     """The name that a declaration gives what it declares; '' if it has none."""
     given = given_attributes(op).get(_GIVEN[op.name()], '')
     return given if isinstance(given, str) else ''
+
+
+def taken_out(op: Any) -> List[Tuple[int, Any]]:
+    """What `op`, which takes a list apart, calls members of it, by their places there."""
+    named = list(enumerate(op.results())) if op.name() == SPLIT else [
+        (given_attributes(op)['index'], op.result(0))]  # yapf: disable
+    return [(at, member) for at, member in named if member.initialized()]
 
 
 def value_names(program: Any) -> Dict[str, str]:
@@ -74,13 +81,32 @@ def declared_inside(block: Any) -> Iterator[Tuple[Any, Any]]:
 
 
 def _written_over(op: Any, value: Any) -> Any:
-    """The operand of `op` that its result `value` is; None if it is none."""
+    """The operand of `op` that its result `value` is, or the member of it that `value` is; None if there is none."""
+    if op is not None and op.name() in (SPLIT, SLICE):
+        return _member_written_over(op, value)
     aliases = in_place_results(op) if op is not None else {}
     for slot, operand in aliases.items():
         if op.result(slot).initialized() and op.result(slot).id == value.id:
             source = op.operand_source(operand)
             return source if source.initialized() else None
     return None
+
+
+def _member_written_over(taker: Any, value: Any) -> Any:
+    """What the member of a list was called before all of that was written over."""
+    written = taker.operand_source(0)
+    over = _written_over(written.get_defining_op(), written)
+    while over is not None and not _is_made_of_members(over):
+        over = _written_over(over.get_defining_op(), over)
+    if over is None:
+        return None
+    place = next(at for at, member in taken_out(taker) if member.is_same(value))
+    return over.get_defining_op().operand_source(place)
+
+
+def _is_made_of_members(value: Any) -> bool:
+    maker = value.get_defining_op()
+    return maker is not None and maker.name() == COMBINE
 
 
 def _values(block: Any) -> Iterator[Tuple[int, Any, Any]]:
