@@ -5,21 +5,24 @@ sums over and the operand's own, in an order that its side of the product decide
 is; another is copied. What it has brought into order is kept for the gradient under a name of its own, which is another name of
 the operand itself where nothing was copied. The gradient turns the gradient of the result, once for both products.
 
+Of one operand alone that has nothing to be turned, picked or summed, the result is that operand, in its memory, and the gradient that of
+the result. No executor knows of it.
+
 Equations that say more (a label twice in an operand, one that one operand alone has and the result has not, a dim of 1 that is
 repeated, one operand) are bounded by the table of workspaces.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.backends.formulas import Slots, Tensor, largest
-from transpiler.ir import NOTHING, Graph, Size, Value, ValueKind
+from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
 
 KIND, GRADIENT = 'einsum', 'einsum_grad'
-OPERANDS, EQUATION = 'Operands', 'equation'
+OPERANDS, RESULT, EQUATION = 'Operands', 'Out', 'equation'
 _BATCH, _FIRST, _SECOND, _SUMMED = range(4)
 
 
@@ -87,6 +90,35 @@ def _result(order: Mapping[str, int]) -> str:
     return ''.join(letter for letter, role in order.items() if role != _SUMMED)
 
 
+def result_is_operand(equation: Any) -> bool:
+    """Whether there is one operand, and the kernel gives it out in its own memory."""
+    labels = _of_one(equation)
+    return labels is not None and labels[0] == labels[1]
+
+
+def gradient_is_given(equation: Any, gradient: Value) -> bool:
+    """Whether there is one operand, and its `gradient` is, or may be, that of the result in its memory: only dims of 1 are summed over."""
+    labels = _of_one(equation)
+    if labels is None:
+        return False
+    left, right = labels
+    kept = ''.join(label for label in left if label in right)
+    if gradient.shape is None or len(gradient.shape) != len(left):
+        return kept == right
+    summed = [dim for label, dim in zip(left, gradient.shape) if label not in right]
+    return kept == right and all(not dim.is_constant or dim == Size.of(1) for dim in summed)
+
+
+def _of_one(equation: Any) -> Optional[Tuple[str, str]]:
+    """Labels of the one operand and of the result; None if there are more operands, or a label is there twice. Three dots are a label."""
+    if not isinstance(equation, str):
+        return None
+    left, arrow, right = equation.replace(' ', '').replace('...', '.').partition('->')
+    one = arrow and ',' not in left
+    return (left,
+            right) if one and all(len(set(each)) == len(each) for each in (left, right)) else None
+
+
 def plan_of(equation: Any, operands: Sequence[Tensor]) -> Optional[Turned]:
     """What the kernels copy for `operands`; None where the equation, or a dim of 1 that is repeated, says more."""
     plan = turned(equation)
@@ -141,3 +173,34 @@ def is_plain(value: Value) -> bool:
     """Whether nothing but its readers keeps it."""
     outlives = value.persistable or value.fed or value.fetched
     return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives
+
+
+def names_in_one_memory(pairs: Iterable[Tuple[Value, Value]]) -> Dict[int, FrozenSet[int]]:
+    """By value: all that have its memory; `pairs` are such that have one. They are let go of, and written over, by nobody: alone each would
+    still be there under its other names."""
+    found: Dict[int, FrozenSet[int]] = {}
+    for one, other in pairs:
+        for value in (one, other):
+            value.skipped = True
+            value.buffer = value.id if is_plain(value) else value.buffer
+        names = frozenset((one.id, other.id)).union(*(found.get(v.id, ()) for v in (one, other)))
+        found.update((v, names) for v in names)
+    return found
+
+
+def write_together(op: Op, taken: FrozenSet[int], named: Mapping[int, FrozenSet[int]]) -> None:
+    """Who writes one name of a memory writes them all, and so does `op` where it may work in place, on values `taken`, and the executor goes
+    by the uses of one name: whoever reads any stays in front of it, or behind it, as it was."""
+    if op.kind in (KIND, GRADIENT):  # they put them there
+        return
+    over = set(taken).union(*(named.get(v, ()) for v in (*taken, *op.writes())))
+    if over:  # what it computes is not a sum, or one element after the other, of these
+        op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
+        op.results += tuple(sorted(over.difference(op.writes())))
+    if taken:
+        op.facts = replace(op.facts, in_place=(), side_effect=True)
+
+
+def given_in_place(op: Op) -> Set[int]:
+    """What `op` may work in place on."""
+    return {op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0}

@@ -14,9 +14,9 @@ from benchmarks.kernels.observing import observe
 from tests.harness import Case, Mode, Peak, check, least_peak, new_programs
 from tests.scenarios.common import data, floats, random_feed, train
 from transpiler import memory_optimize
-from transpiler.backends.einsum import turned, workspace
+from transpiler.backends.einsum import gradient_is_given, result_is_operand, turned, workspace
 from transpiler.backends.formulas import Tensor
-from transpiler.ir import Size
+from transpiler.ir import Size, Value
 
 _DIMS = dict(zip('abcdefgh', (6, 7, 8, 9, 10, 11, 12, 13)))
 _ROWS, _LENGTH, _WIDTH = 4, 32, 64
@@ -69,6 +69,60 @@ def test_what_the_kernels_allocate_is_what_the_equation_says(part: int) -> None:
         for seen in (forward, backward):
             assert workspace(seen.desc.type, equation,
                              slots) == seen.own, (equation, seen.desc.type)
+
+
+@pytest.mark.parametrize('equation',
+                         ['abc->abc', 'abc->acb', 'abc->ab', 'abc->bc', 'aa->a', 'a->a'])
+def test_of_one_operand_the_kernels_give_out_what_the_equation_says(equation: str) -> None:
+    left, right = equation.split('->')
+    shape = tuple(Size.of(_DIMS[c]) for c in left)
+    forward, backward = _seen(equation)
+    assert result_is_operand(equation) == (forward.kept == 0)
+    assert gradient_is_given(equation, Value(0, 'x@GRAD', 0, shape=shape)) == (backward.kept == 0)
+
+
+def test_of_one_operand_a_sum_over_a_dim_of_1_leaves_the_gradient_as_it_is() -> None:
+    for last, is_given in ((Size.of(1), True), (Size.dim('n'), True), (Size.of(2), False)):
+        gradient = Value(0, 'x@GRAD', 0, shape=(Size.of(3), last))
+        assert gradient_is_given('ij->i', gradient) == is_given
+        assert not gradient_is_given('ij->ji', gradient)
+    assert gradient_is_given('...i->...i', Value(0, 'x@GRAD', 0))
+
+
+def of_one_operand() -> Case:
+    """The result is the operand, and the gradient that of the result: read under either name, and written over under none."""
+    with new_programs() as (main, startup):
+        hidden = paddle.static.nn.fc(data('x', _LENGTH, _WIDTH), _WIDTH)
+        same = paddle.einsum('bi->bi', hidden)
+        read = [paddle.tanh(same), paddle.nn.functional.relu(same)]
+        total = paddle.add_n([paddle.sum(each) for each in (*read, same)]) * 1e-3
+        wide = paddle.nn.functional.gelu(
+            paddle.static.nn.fc(paddle.scale(hidden, total), 8 * _WIDTH))
+        train(paddle.mean(wide * wide) + paddle.add_n([paddle.mean(each) for each in read]))
+    return Case(main, startup, random_feed(x=floats(_LENGTH, _WIDTH)), [])
+
+
+def of_one_operand_written_over() -> Case:
+    """The same, where the executor may write over one name while another op reads the other: in its own order it does not."""
+    with new_programs() as (main, startup):
+        hidden = paddle.static.nn.fc(data('x', _LENGTH, _WIDTH), _WIDTH)
+        same = paddle.einsum('...i->...i', hidden)
+        read = [paddle.tanh(same), paddle.nn.functional.relu(same)]
+        total = paddle.add_n([paddle.sum(each) for each in read]) * 1e-3 + paddle.sum(same) * 1e-4
+        scaled = paddle.scale(hidden, 2.0) * total
+        wide = paddle.nn.functional.gelu(paddle.static.nn.fc(scaled, 8 * _WIDTH))
+        train(paddle.mean(wide * wide) + paddle.add_n([paddle.mean(each) for each in read]))
+    return Case(main, startup, random_feed(x=floats(_LENGTH, _WIDTH)), [])
+
+
+@pytest.mark.parametrize('recompute', ['auto', False])
+@pytest.mark.parametrize('build, order', [(of_one_operand, 'default'),
+                                          (of_one_operand_written_over, 'sequential')])
+def test_what_is_in_the_memory_of_an_operand_holds_the_same_numbers(build: Callable[[], Case],
+                                                                    order: str,
+                                                                    recompute: Any) -> None:
+    check(build, lambda case: memory_optimize(case.main, recompute=recompute),
+          [Mode(order=order), Mode(collect=False, order=order)])
 
 
 @pytest.mark.parametrize('equation', [

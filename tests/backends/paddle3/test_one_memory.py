@@ -91,7 +91,21 @@ def _unscaled(h: Any) -> Any:
     return _then_relu(h, F.gelu(found[0] * found[1]) * found[0])
 
 
-MAKES = (_unscaled, _product, _turned, _two_labels, _detached, _scattered, _added_at, _labelled)
+def _as_it_is(h: Any) -> Any:
+    """The result is the operand itself, and its gradient the result's."""
+    same = paddle.einsum('bi->bi', h)
+    read = [F.tanh(same), F.relu(same)]
+    total = paddle.add_n([paddle.sum(each) for each in read]) * 1e-3 + paddle.sum(same) * 1e-4
+    wide = F.gelu(static.nn.fc(paddle.scale(h, total), 8 * WIDTH))
+    return paddle.mean(wide * wide) + paddle.add_n([paddle.mean(each) for each in read])
+
+
+def _as_it_is_twice(h: Any) -> Any:
+    return _as_it_is(paddle.einsum('...i->...i', h) + 0.5) + paddle.sum(F.relu(h)) * 0.01
+
+
+MAKES = (_as_it_is, _as_it_is_twice, _unscaled, _product, _turned, _two_labels, _detached,
+         _scattered, _added_at, _labelled)
 
 
 @pytest.mark.parametrize('make', MAKES)

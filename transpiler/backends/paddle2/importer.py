@@ -16,7 +16,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.base import OPTIMIZED, RELEASED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.paddle2.broadcasts import works_in_place
-from transpiler.backends.paddle2.caches import count_caches, link_caches
+from transpiler.backends.paddle2.caches import count_caches, link_caches, link_results
 from transpiler.backends.paddle2.conditions import note_conditions
 from transpiler.backends.paddle2.descs import ROLE, is_onednn, read_by, written_by
 from transpiler.backends.paddle2.joined_arrays import link_joined
@@ -212,6 +212,7 @@ class _Importer:
         link_slices(self._graph, self._descs)
         link_flat_parameters(self._graph, self._message.blocks[0])
         link_caches(self._graph, self._descs)
+        link_results(self._graph, self._descs)
         link_joined(self._graph, self._descs)
         note_conditions(self._graph, self._descs)
         spare_released(self._graph, self._descs)

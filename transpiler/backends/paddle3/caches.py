@@ -1,22 +1,26 @@
 """Results of `einsum` that hold more, or less, than their shape says.
 
 It keeps the operands as it has turned them, for its gradient, in results that are declared without elements. What it did not have
-to turn it keeps under another name of the operand's own memory. Of the results that bear an operand's shape, for the gradient,
+to turn it keeps under another name of the operand's own memory. What it gives out of one operand alone may be that, too. Of the results that bear an operand's shape, for the gradient,
 it allocates none.
 """
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, Iterator, Mapping, Tuple
+from dataclasses import replace
+from typing import Any, Dict, FrozenSet, Iterator, Mapping, Tuple
 
-from transpiler.backends.einsum import EQUATION, KIND, is_plain, plan_of, read_too, turned
+from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, gradient_is_given, is_plain,
+                                        names_in_one_memory, plan_of, read_too, result_is_operand,
+                                        turned)
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.blocks import YIELD, Unmodelled
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
 from transpiler.ir import NOTHING, Graph, Value
 
-_COPIES, _BARE_SHAPES = 'inner_cache', 'xshape'
+_COPIES, _BARE_SHAPES, _GIVEN = 'inner_cache', 'xshape', 'out_grad'
 
 
 def link_caches(graph: Graph, handles: Mapping[int, Any]) -> FrozenSet[int]:
@@ -35,6 +39,36 @@ def link_caches(graph: Graph, handles: Mapping[int, Any]) -> FrozenSet[int]:
             if is_plain(operand):
                 cache.buffer, operand.buffer = operand.id, operand.id
     return frozenset(doubled)
+
+
+def link_results(graph: Graph, handles: Mapping[int, Any]) -> Dict[int, FrozenSet[int]]:
+    """By value: all that have its memory, where `einsum`, or its gradient, gives out what it is given. Raises Unmodelled where a loop or a
+    branch goes on with one of them."""
+    pairs = []
+    for op in graph.ops:
+        if op.id in handles and op.kind in (KIND, GRADIENT):
+            found = list(_given_out(graph, handles[op.id]))
+            if found:
+                op.facts = replace(op.facts,
+                                   side_effect=True)  # made again it would be one more name
+            pairs += found
+    named = names_in_one_memory(pairs)
+    goes_on = (op for op in graph.ops
+               if op.regions or op.id in handles and handles[op.id].op.name() == YIELD)
+    if named and any(v in named for op in goes_on for v in op.operands):
+        raise Unmodelled('a loop or a branch that goes on with what einsum has given out as it was')
+    return named
+
+
+def _given_out(graph: Graph, handle: Any) -> Iterator[Tuple[Value, Value]]:
+    """What is given, and what has its memory behind the op."""
+    values, equation = graph.values, given_attributes(handle.op)[EQUATION]
+    results = [values[i] for i in handle.results[0] if i >= 0]
+    if bare_kind(handle.op) == KIND and result_is_operand(equation):
+        yield from ((values[i], result) for i in handle.operands[0] for result in results)
+    elif bare_kind(handle.op) == GRADIENT:
+        given = values[handle.operands[handle.op.get_input_names().index(_GIVEN)][0]]
+        yield from ((given, each) for each in results if gradient_is_given(equation, each))
 
 
 def _in_one_memory(graph: Graph, handle: Any) -> Iterator[Tuple[Value, Value]]:

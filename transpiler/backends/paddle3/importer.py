@@ -11,18 +11,19 @@ it pops for nobody is said by a KEEP op.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle.base.libpaddle import pir
 
 from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
+from transpiler.backends.einsum import given_in_place, write_together
 from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
-from transpiler.backends.paddle3.caches import link_caches
+from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
@@ -185,10 +186,11 @@ class _Importer:
             self._new(value, fed=True, shape=declared_shape(value.shape))
         self._block(block, self._home)
         self._doubled |= link_caches(self._graph, self._done.handles)
+        named = link_results(self._graph, self._done.handles)
         for op in self._graph.ops:
-            if not op.regions and op.facts.in_place and self._done.handles[
-                    op.id].op.name() != YIELD:
-                _note_taken(op, self._doubled)
+            handle = self._done.handles.get(op.id)
+            if not op.regions and handle is not None and handle.op.name() != YIELD:
+                _note_taken(op, self._doubled, named)
         if len(self._done.links) < len(self._pushed):
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
         if not self._carried.issubset(carried_sums(self._graph)):
@@ -598,15 +600,12 @@ def _make_as(value: Value, dtype: str) -> None:
         value.size = Size.product(value.shape) * item_bytes(dtype)
 
 
-def _note_taken(op: Op, doubled: AbstractSet[int]) -> None:
+def _note_taken(op: Op, doubled: AbstractSet[int], named: Mapping[int, FrozenSet[int]]) -> None:
     """The executor works in place by the uses of one name: so an op that may writes over what has a second one, or what it reads in
     another slot, too. Whoever reads that stays in front of it, or behind it, as it was."""
-    given = {op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0}
+    given = given_in_place(op)
     again = (v for v in given if op.operands.count(v) > 1 and op.kind not in EACH_ELEMENT_ALONE)
-    taken = (given & doubled).union(again)
-    if taken:
-        op.results += tuple(sorted(taken))
-        op.facts = replace(op.facts, in_place=(), side_effect=True)
+    write_together(op, {v for v in given if v in doubled or v in named}.union(again), named)
 
 
 def _drop_what_is_named_later(graph: Graph) -> None:
