@@ -209,6 +209,114 @@ def test_a_copy_that_einsum_keeps_is_counted_and_a_second_name_is_not() -> None:
         assert product.operands[0] in gradient.reads()
 
 
+# -- what branches and loops hand out through one another
+
+
+def _is_more(h: Any, than: float) -> Any:
+    return paddle.mean(h) > than
+
+
+def _case(h: Any) -> Any:
+    ways = [(_is_more(h, 99.0), lambda: h * 3), (_is_more(h, 98.0), lambda: h * 2)]
+    return static.nn.case(ways, default=lambda: h)
+
+
+def _switch(h: Any) -> Any:
+    which = paddle.cast(paddle.mean(h) * 0 + 2, 'int32')
+    return static.nn.switch_case(which, {0: lambda: h * 3, 1: lambda: h * 2, 2: lambda: h})
+
+
+def _inner(h: Any) -> Any:
+    return static.nn.cond(_is_more(h, -98.0), lambda: h, lambda: h * 3)
+
+
+def _nested(h: Any) -> Any:
+    return static.nn.cond(_is_more(h, -99.0), lambda: _inner(h), lambda: h * 2)
+
+
+def _looped(body: Make, begun: Any, trips: Any = 2) -> Any:
+    start = [paddle.zeros([1], 'int64'), begun]
+    return static.nn.while_loop(lambda i, _: paddle.all(i < trips),
+                                lambda i, v: [i + 1, body(v)], start)[1]
+
+
+def _in_a_loop(h: Any) -> Any:
+    return _looped(lambda v: static.nn.cond(_is_more(h, -99.0), lambda: h, lambda: v * 1.1),
+                   h * 1.2)
+
+
+def _loop_inside(h: Any) -> Any:
+    loop = lambda: _looped(lambda _: h, h * 1.2)
+    return static.nn.cond(_is_more(h, -99.0), loop, lambda: h * 2)
+
+
+def _no_trip(h: Any) -> Any:
+    """What a loop begins with, and its body reads, too, it gives out."""
+    return _looped(lambda v: v * 0.5 + h, h, paddle.cast(paddle.mean(h) * 0, 'int64'))
+
+
+def _twice(h: Any) -> Any:
+
+    def way() -> Any:
+        made = h * 2
+        return made, made
+
+    inner = lambda: static.nn.cond(_is_more(h, -98.0), way, lambda: (h * 3, h * 4))
+    return static.nn.cond(_is_more(h, -99.0), inner, lambda: (h * 5, h * 6))
+
+
+def scaled_behind(h: Any, again: Any) -> Any:
+    """Of two names of one memory: ops that may work in place on the second, before the first is read for the last time."""
+    first, second = again if isinstance(again, (list, tuple)) else (h, again)
+    parts = [F.tanh(second), F.sigmoid(second), paddle.exp(second), F.relu(second)]
+    total = paddle.mean(paddle.add_n([paddle.sum(each) for each in parts])) * 0.001
+    total = total + paddle.sum(second) * 0.0001
+    wide = F.gelu(static.nn.fc(paddle.scale(first, scale=total), 8 * WIDTH))
+    wide = wide * wide
+    return paddle.mean(wide * wide) + paddle.add_n([paddle.mean(each) for each in parts]) * 0.1
+
+
+def served(make: Make) -> Case:
+    with drafting(Options(static_batch=True, inference=True), batch_size=ROWS) as draft:
+        h = static.nn.fc(draft.floats('x', [ROWS, WIDTH]), WIDTH)
+        again = make(h)
+        positive, turned = F.relu(again), F.tanh(again)
+        total = paddle.mean(again) + paddle.max(again)
+        total = paddle.mean(positive) * 0.01 + total + paddle.mean(turned)
+        scaled = paddle.scale(h, scale=total)
+        return draft.case([paddle.mean(positive * scaled) + paddle.mean(turned * scaled)],
+                          training=False)
+
+
+@pytest.mark.parametrize('make', [_case, _switch, _nested, _in_a_loop, _loop_inside])
+def test_what_is_served_through_nests_gives_its_bytes(make: Make) -> None:
+    with in_order():
+        plain = run(served(make), 3)
+    for recompute in RECOMPUTE:
+        case = served(make)
+        optimized(case, recompute=recompute)
+        assert_equal(plain, run(case, 3))
+
+
+@pytest.mark.parametrize('turned', [False, True])
+@pytest.mark.parametrize('make', [_nested, _in_a_loop, _no_trip, _twice])
+def test_what_is_trained_through_nests_gives_its_bytes(make: Make, turned: bool) -> None:
+
+    def behind(h: Any) -> Any:
+        again = make(h)
+        pair = again if isinstance(again, (list, tuple)) else (h, again)
+        return scaled_behind(h, tuple(pair)[::-1] if turned else tuple(pair))
+
+    with in_order():
+        plain = run(trained(behind), 3)
+    changed = []
+    for recompute in RECOMPUTE:
+        case = trained(behind)
+        changed.append(optimized(case, recompute=recompute).changed)
+        assert_equal(plain, run(case, 3))
+    assert any(changed)
+
+
 # -- in place on what is read twice
 
 

@@ -11,7 +11,8 @@ it pops for nobody is said by a KEEP op.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
+                    Set, Tuple)
 
 from paddle.base.libpaddle import pir
 
@@ -25,6 +26,7 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
+from transpiler.backends.paddle3.handed_out import HandedOut, handed_out, join
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
@@ -171,7 +173,8 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
-        self._doubled: Set[int] = set()  # values with two names
+        self._mates: Dict[int,
+                          Set[int]] = {}  # of values with two names: all that may be in one memory
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
@@ -185,12 +188,13 @@ class _Importer:
         for value in (*block.args(), *block.kwargs().values()):
             self._new(value, fed=True, shape=declared_shape(value.shape))
         self._block(block, self._home)
-        self._doubled |= link_caches(self._graph, self._done.handles)
+        self._double(link_caches(self._graph, self._done.handles))
         named = link_results(self._graph, self._done.handles)
+        self._share(handed_out(self._graph))
         for op in self._graph.ops:
             handle = self._done.handles.get(op.id)
             if not op.regions and handle is not None and handle.op.name() != YIELD:
-                _note_taken(op, self._doubled, named)
+                _note_taken(self._graph, op, self._mates, named)
         if len(self._done.links) < len(self._pushed):
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
         if not self._carried.issubset(carried_sums(self._graph)):
@@ -204,6 +208,16 @@ class _Importer:
         if self._done.cut:
             divide(self._graph, self._done.cut.kept, self._done.cut.others)
         return self._done
+
+    def _share(self, handed: HandedOut) -> None:
+        for op in map(self._graph.ops.__getitem__, handed.ops):
+            op.facts = replace(op.facts, shares_unsaid=True)
+        for each in handed.mates.values():
+            join(self._mates, each)
+
+    def _double(self, values: Iterable[int]) -> None:
+        for value in values:
+            join(self._mates, [value])
 
     def _block(self, block: Any, region: Region) -> None:
         around, self._home = self._home, region
@@ -365,9 +379,8 @@ class _Importer:
             if outer.bound is None and value.shape is not None and not self._is_loose(
                     self._done.values[result]):
                 outer.shape, outer.size = value.shape, value.size
-            if value.region != self._home.id or handed.count(value.id) > 1:
-                around.facts = replace(around.facts, shares_unsaid=True)
-            elif not self._home.kind.is_loop:  # a branch gives away what it has made
+            own = value.region == self._home.id and handed.count(value.id) == 1
+            if own and not self._home.kind.is_loop:  # a branch gives away what it has made
                 given.append((at, at))
         made.facts = OpFacts(side_effect=True, in_place=tuple(given))
         self._linked.update((*handed, *made.results))
@@ -476,7 +489,7 @@ class _Importer:
         if not op.num_regions():
             made.facts = replace(made.facts, relaid=relaid(op))
         if op.name() == _SECOND_NAME:
-            self._doubled.update(made.operands)
+            self._double(made.operands)
         if op.name().startswith(DIALECT):
             _place(made, op)
         if op.id() in self._added:
@@ -600,12 +613,25 @@ def _make_as(value: Value, dtype: str) -> None:
         value.size = Size.product(value.shape) * item_bytes(dtype)
 
 
-def _note_taken(op: Op, doubled: AbstractSet[int], named: Mapping[int, FrozenSet[int]]) -> None:
+def _note_taken(graph: Graph, op: Op, mates: Mapping[int, AbstractSet[int]],
+                named: Mapping[int, FrozenSet[int]]) -> None:
     """The executor works in place by the uses of one name: so an op that may writes over what has a second one, or what it reads in
-    another slot, too. Whoever reads that stays in front of it, or behind it, as it was."""
+    another slot, too. Whoever reads that, by any name, stays in front of it, or behind it, as it was."""
     given = given_in_place(op)
     again = (v for v in given if op.operands.count(v) > 1 and op.kind not in EACH_ELEMENT_ALONE)
-    write_together(op, {v for v in given if v in doubled or v in named}.union(again), named)
+    taken = {v for v in given if v in mates or v in named}.union(again)
+    others = {v for each in taken for v in mates.get(each, ())}
+    taken.update(v for v in others if graph.values[v].region in _around(graph, op.region))
+    write_together(op, frozenset(taken), named)
+
+
+def _around(graph: Graph, region: int) -> Set[int]:
+    """`region`, and those that it is in."""
+    found = set()
+    while region >= 0:
+        found.add(region)
+        region = graph.regions[region].parent
+    return found
 
 
 def _drop_what_is_named_later(graph: Graph) -> None:
