@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from paddle import static
+from paddle import _C_ops, static
 
 from benchmarks.programs.case import Case, Options, drafting, make_optimizer
 from tests.backends.paddle3.running import assert_equal, in_order, optimized, run
@@ -16,6 +16,7 @@ from transpiler import memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import value_names
 from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE
+from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.backends.scopes import fresh_scope
 from transpiler.ir import Op
 
@@ -315,6 +316,79 @@ def test_what_is_trained_through_nests_gives_its_bytes(make: Make, turned: bool)
         changed.append(optimized(case, recompute=recompute).changed)
         assert_equal(plain, run(case, 3))
     assert any(changed)
+
+
+# -- second names, and numbers that are written over
+
+SECOND_NAMES = {
+    'share_data': lambda h: _C_ops.share_data(h),
+    'npu_identity': lambda h: _C_ops.npu_identity(h, -1),
+    'view_shape': lambda h: _C_ops.view_shape(h, [ROWS, WIDTH]),
+    'view_slice': lambda h: _C_ops.view_slice(h, 0, ROWS),
+    'of a branch': lambda h: static.nn.cond(_is_more(h, -99.0), lambda: _C_ops.share_data(h), lambda: h * 2),
+}  # yapf: disable
+
+
+@pytest.mark.parametrize('name', SECOND_NAMES)
+def test_what_is_served_under_a_second_name_gives_its_bytes(name: str) -> None:
+    test_what_is_served_through_nests_gives_its_bytes(SECOND_NAMES[name])
+
+
+@pytest.mark.parametrize('turned', [False, True])
+@pytest.mark.parametrize('name', ['share_data', 'npu_identity'])
+def test_what_is_trained_under_a_second_name_gives_its_bytes(name: str, turned: bool) -> None:
+    test_what_is_trained_through_nests_gives_its_bytes(SECOND_NAMES[name], turned)
+
+
+def test_what_is_written_over_changes_under_its_second_name_too() -> None:
+
+    def behind(h: Any) -> Any:
+        again = _C_ops.share_data(F.gelu(h) + 1.0)
+        first = again.get_defining_op().operand_source(0)
+        total = paddle.mean(F.tanh(again) * F.sigmoid(first))
+        paddle.assign(F.relu(h), output=first)
+        return total + paddle.mean(F.tanh(again) * h)
+
+    with in_order():  # or the untouched one reads before, or behind, as it happens
+        plain = run(trained(behind), 3)
+        for recompute in RECOMPUTE:
+            case = trained(behind)
+            optimized(case, recompute=recompute)
+            assert_equal(plain, run(case, 3))
+
+
+def _increased(p: Any) -> Any:
+    paddle.increment(p, 0.3)
+    return p
+
+
+def _assigned(p: Any) -> Any:
+    paddle.assign(paddle.full([1], 0.6), output=p)
+    return p
+
+
+def _by_a_second_name(p: Any) -> Any:
+    paddle.increment(_C_ops.share_data(p), 0.3)
+    return p
+
+
+@pytest.mark.parametrize('change', [_increased, _assigned, _by_a_second_name])
+def test_a_share_that_is_written_over_before_a_dropout_is_not_the_number_it_was(
+        change: Make) -> None:
+
+    def dropped(h: Any) -> Any:
+        share = change(paddle.full([1], 0.3))
+        for _ in range(3):
+            made = F.dropout(F.gelu(static.nn.fc(h, 16 * WIDTH)), share)
+            assert replay_of(made.get_defining_op()) is None
+            h = static.nn.fc(made * made, WIDTH)
+        return paddle.mean(h * h)
+
+    with in_order():
+        plain = run(trained(dropped), 3)
+    case = trained(dropped)
+    assert optimized(case, recompute='max').changed
+    assert_equal(plain, run(case, 3))
 
 
 # -- in place on what is read twice

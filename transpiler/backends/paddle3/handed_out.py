@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
 
-from transpiler.analysis.in_place import handed_on
 from transpiler.ir import Graph, Op, Region
 
 _Origins = FrozenSet[int]
@@ -58,8 +57,9 @@ class _Search:
             region = self._graph.regions[op.region]
             if region.op >= 0 and region.ops[-1] == op.id:
                 self._end(op, region)
-            for source, result in handed_on(op):
-                self._origins[result] = self._of(result) | self._of(source)
+            elif op.facts.shares_unsaid and not op.regions:  # another name of what it reads
+                shared = frozenset().union(*map(self._of, op.operands))
+                self._origins.update(dict.fromkeys(op.results, shared))
         return self._found
 
     def _of(self, value: int) -> _Origins:

@@ -20,7 +20,8 @@ from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.einsum import given_in_place, write_together
-from transpiler.backends.paddle3.aliases import DIALECT, in_place_results
+from transpiler.backends.paddle3.aliases import DIALECT, gives_second_name, in_place_results, shares
+from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
@@ -47,8 +48,6 @@ from transpiler.ir.symbols import trip
 
 # They name what a saved program gives out, or what a startup program leaves behind.
 _KEEPS = frozenset({'builtin.shadow_output', 'builtin.set_parameter', 'pd_op.fetch'})
-# Gives what it reads another name in the same memory: `detach()`.
-_SECOND_NAME = 'pd_op.share_data_'
 _GRADIENT = '_grad'
 _BLOCKS = '{}: what such ops do is not known'
 _CLOSED = 'it has {}'
@@ -488,8 +487,9 @@ class _Importer:
         made.facts = self._registry.facts(op, _positions(operands), _positions(results))
         if not op.num_regions():
             made.facts = replace(made.facts, relaid=relaid(op))
-        if op.name() == _SECOND_NAME:
-            self._double(made.operands)
+        if gives_second_name(op):
+            join(self._mates, made.operands[:1] + made.results)
+            made.facts = replace(made.facts, shares_unsaid=shares(op), in_place=())
         if op.name().startswith(DIALECT):
             _place(made, op)
         if op.id() in self._added:
@@ -616,16 +616,17 @@ def _make_as(value: Value, dtype: str) -> None:
 def _note_taken(graph: Graph, op: Op, mates: Mapping[int, AbstractSet[int]],
                 named: Mapping[int, FrozenSet[int]]) -> None:
     """The executor works in place by the uses of one name: so an op that may writes over what has a second one, or what it reads in
-    another slot, too. Whoever reads that, by any name, stays in front of it, or behind it, as it was."""
+    another slot, too, and one that does so by itself over all names of that. Whoever reads one stays in front of it, or behind it."""
     given = given_in_place(op)
     again = (v for v in given if op.operands.count(v) > 1 and op.kind not in EACH_ELEMENT_ALONE)
     taken = {v for v in given if v in mates or v in named}.union(again)
-    others = {v for each in taken for v in mates.get(each, ())}
-    taken.update(v for v in others if graph.values[v].region in _around(graph, op.region))
+    written = mates.keys() & set(op.operands) & set(op.results)
+    others = {v for each in taken | written for v in mates.get(each, ())} - {*op.results}
+    taken.update(v for v in others if graph.values[v].region in _regions_around(graph, op.region))
     write_together(op, frozenset(taken), named)
 
 
-def _around(graph: Graph, region: int) -> Set[int]:
+def _regions_around(graph: Graph, region: int) -> Set[int]:
     """`region`, and those that it is in."""
     found = set()
     while region >= 0:

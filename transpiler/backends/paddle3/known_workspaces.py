@@ -18,6 +18,7 @@ from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, par
 from transpiler.backends.paddle3 import broadcasts
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
@@ -124,8 +125,8 @@ def number_of(op: Any, name: str) -> Any:
     """What the operand of that name is, if the program has it as a number, or as some."""
     names = op.get_input_names()
     source = op.operand_source(names.index(name)) if name in names else None
-    maker = source.get_defining_op() if source is not None and source.initialized() else None
-    if maker is None or bare_kind(maker) not in NUMBERS or maker.num_operands():
+    maker = constant_maker(source, *NUMBERS)
+    if maker is None:
         return None
     value = plain(given_attributes(maker)['value'])
     whole = isinstance(value, float) and 'INT' in source.dtype.name

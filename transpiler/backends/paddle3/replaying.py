@@ -14,6 +14,7 @@ from paddle.base.core import CPUPlace
 
 from transpiler.backends.operators import share_kept
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.errors import VerificationError
@@ -50,9 +51,8 @@ def replay_of(op: Any) -> Optional[Replay]:
 
 def _number(value: Any) -> Optional[float]:
     """What every element of `value` is."""
-    maker = value.get_defining_op() if value.initialized() else None
-    filled = maker is not None and bare_kind(maker) == _NUMBER
-    return float(given_attributes(maker)['value']) if filled else None
+    maker = constant_maker(value, _NUMBER)
+    return None if maker is None else float(given_attributes(maker)['value'])
 
 
 def said(kind: str, operands: List[Any], like: Any, fills: Optional[float]) -> List[Any]:

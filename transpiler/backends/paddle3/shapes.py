@@ -11,6 +11,7 @@ from typing import Any, Optional, Sequence
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import UNMADE
@@ -145,7 +146,7 @@ def _axes(op: Any) -> Optional[Sequence[int]]:
             return given[name] if isinstance(given[name], list) else [given[name]]
     if 'axis' not in op.get_input_names():
         return None
-    maker = op.operand_source(op.get_input_names().index('axis')).get_defining_op()
+    maker = constant_maker(op.operand_source(op.get_input_names().index('axis')), 'full')
     value = given_attributes(maker).get('value') if maker is not None else None
     return [int(value)] if isinstance(value, (int, float)) else None
 

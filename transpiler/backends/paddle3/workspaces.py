@@ -15,8 +15,9 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
-from transpiler.backends.paddle3.naming import COMBINE, bare_kind
+from transpiler.backends.paddle3.naming import COMBINE
 from transpiler.backends.paddle3.tensors import dtype_of
 from transpiler.backends.scopes import passing_scope
 from transpiler.ir import NOTHING, Graph, Op, Size
@@ -125,9 +126,8 @@ class _Kernels:
 
     def _like(self, source: Any, value: int, dims: Mapping[str, int]) -> Any:
         """The number that it is, or numbers of its shape."""
-        maker = source.get_defining_op()
-        if maker is not None and bare_kind(maker) in ('full', 'full_int_array',
-                                                      'assign_value') and not maker.num_operands():
+        maker = constant_maker(source, 'full', 'full_int_array', 'assign_value')
+        if maker is not None:
             return maker.clone(pir.IrMapping(), bindings.CloneOptions(*_ALONE)).result(0)
         like = self._graph.values[value]
         shape = [size.evaluate(dims) for size in like.shape]

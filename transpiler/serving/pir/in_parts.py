@@ -15,7 +15,8 @@ from paddle import _C_ops, pir, static
 from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import_program
-from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT, bare_kind
+from transpiler.backends.paddle3.constants import constant_maker
+from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT
 from transpiler.backends.paddle3.marks import mark_rows
 from transpiler.backends.paddle3.packing import load
 from transpiler.serving.chains import Chain
@@ -49,8 +50,9 @@ def constants_first(program: Any) -> None:
 
 
 def is_constant(op: Any) -> bool:
-    """Whether it makes a number, or a list of them, of its attributes alone."""
-    return bare_kind(op) in _CONSTANTS and not op.num_operands() and len(op.result(0).shape) <= 1
+    """Whether it makes a number, or a list of them, of its attributes alone, and nobody writes over that."""
+    made = op.result(0) if op.num_results() else None
+    return constant_maker(made, *_CONSTANTS) is not None and len(made.shape) <= 1
 
 
 def run_in_parts(serialized: bytes, chains: Sequence[Chain]) -> Parted:
