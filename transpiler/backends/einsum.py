@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.backends.formulas import Slots, Tensor, largest
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind

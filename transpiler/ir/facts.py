@@ -115,7 +115,7 @@ class OpFacts:
     left_fold: bool = False  # its result is that of adding its operands one by one, to the bit
     alike: Tuple[Tuple[int, int], ...] = ()  # (result, operand) that have the same dims
     gradients: FrozenSet[int] = frozenset()  # operands that have the dims of another
-    broadcasts: Optional[int] = None  # dims of its results are those of all operands, broadcast, but for so many innermost
+    broadcasts: Optional[int] = None  # its results are broadcast, but for so many innermost dims
     elementwise: bool = False  # each element of its result follows from that of its operand alone, to the bit
     rows: Optional[Tuple[
         int,

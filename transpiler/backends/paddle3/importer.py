@@ -21,7 +21,6 @@ from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
 from transpiler.backends.einsum import given_in_place, write_together
 from transpiler.backends.paddle3.aliases import DIALECT, gives_second_name, in_place_results, shares
-from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)

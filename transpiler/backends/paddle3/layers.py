@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import paddle
 from paddle.jit.dy2static import pir_partial_program
