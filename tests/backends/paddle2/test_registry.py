@@ -257,6 +257,12 @@ def _dropouts(**options: Any) -> List[OpFacts]:
 
 
 @needs_cpu_build
+def test_a_dropout_by_a_share_that_is_computed_is_not_made_again() -> None:
+    found = facts_of(lambda: F.dropout(data('x', -1, 8), paddle.full([1], 0.3)), 'dropout')
+    assert [facts.replay for facts in found] == [None]
+
+
+@needs_cpu_build
 def test_a_dropout_can_be_made_again_from_its_mask() -> None:
     scaled, plain = _dropouts(p=0.3)[0], _dropouts(p=0.3, mode='downscale_in_infer')[0]
     assert (scaled.replay.operand, scaled.replay.result, scaled.replay.mask) == (0, 1, 0)

@@ -358,9 +358,9 @@ def _replay(desc: framework_pb2.OpDesc) -> Optional[Replay]:
         return None
     attributes = {a.name: a for a in desc.attrs}
     first_in, first_out = first_positions(desc.inputs), first_positions(desc.outputs)
-    share = attributes['dropout_prob'].f if 'dropout_prob' in attributes else 1.0
+    share = _float(desc, 'dropout_prob')  # which may be a variable, too
     testing = 'is_test' in attributes and attributes['is_test'].b
-    if (testing or not 0.0 <= share < 1.0 or 'X' not in first_in or
+    if (testing or share is None or not 0.0 <= share < 1.0 or 'X' not in first_in or
             not {'Out', 'Mask'} <= first_out.keys()):
         return None
     kept = share_kept(share)
