@@ -306,9 +306,8 @@ def test_names_that_loops_and_branches_use_are_right_or_gone(build: Callable[[],
     gone, copied = set(merged_variables(case.main)), reparsed(case.main)
     mode = Mode(collect=runtime == 'collecting', order='sequential')
     there = [n for n in names if n not in gone]
-    # Joined arrays are not emptied: who joins them has their tensors, too. And what a batch of one may be broadcast in has its memory alone.
-    none = (loops.array_of_outputs, loops.attention_at_each_step)
-    assert there and bool(set(names) & gone) is (build not in none)
+    # Joined arrays are not emptied: who joins them has their tensors, too.
+    assert there and bool(set(names) & gone) is (build is not loops.array_of_outputs)
     expected = run_case(plain, steps=2, mode=mode, fetch=names)
     ways: List[Callable[[], Any]] = [
         lambda: copied, copied.clone, lambda: static.CompiledProgram(copied)

@@ -27,6 +27,7 @@ OF_SLICES = 'the buffer of several'
 _FRESH = 'its operator works on what it finds under that name'
 _SLICE = 'a slice of a buffer'
 PASSED_BY_NAME = 'passed between a loop or branch and its gradient by name'
+OUTGROWN = 'may be broadcast by an operator that works in place'
 # A scalar is worth no sharing, and it is what people fetch without saying so before.
 LEAST_BYTES = 256
 
@@ -55,7 +56,8 @@ class Interference:
 
         An array copies what is written to it, and a release leaves the LoD where it is, as the runtime's collector does.
         """
-        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED, OF_SLICES, _FRESH)
+        harmless = (_BESIDE_ARRAYS, _MAY_CARRY_LOD, _COPIED_BY_NAME, MOVED, OF_SLICES, OUTGROWN,
+                    _FRESH)
         return {value: reason for value, reason in self.alone.items() if reason not in harmless}
 
     def outlived(self, value: int) -> bool:
@@ -122,7 +124,7 @@ def _alone(graph: Graph, found: Mapping[int, Span]) -> Dict[int, str]:
         (_COPIED_BY_NAME, _converted(graph)),
         (OF_SLICES, graph.buffers()),
         (_FRESH, _fresh(graph)),
-        ('may be broadcast by an operator that works in place', _outgrown(graph)),
+        (OUTGROWN, _outgrown(graph)),
     ):
         for value in values:
             reasons.setdefault(value, reason)

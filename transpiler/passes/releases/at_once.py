@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from transpiler.analysis.interference import MOVED, OF_SLICES
+from transpiler.analysis.interference import MOVED, OF_SLICES, OUTGROWN
 from transpiler.analysis.lifetimes import Lifetimes
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
@@ -23,7 +23,7 @@ def release_storages(graph: Graph, context: PassContext) -> Graph:
     """
     rules = context.interference(graph)
     context.left_alone.update(rules.alone)
-    bound = {v: why for v, why in rules.alone.items() if why not in (MOVED, OF_SLICES)}
+    bound = {v: why for v, why in rules.alone.items() if why not in (MOVED, OF_SLICES, OUTGROWN)}
     lifetimes = context.collecting(graph).lifetimes
     shapes_stay = Can.SHAPES in context.runtime.can
     dying = _whole(graph, last_uses(graph, 0, rules.spans, bound, shapes_stay), lifetimes)

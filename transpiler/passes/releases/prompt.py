@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Tuple
 
-from transpiler.analysis.interference import MOVED, PASSED_BY_NAME, Interference
+from transpiler.analysis.interference import MOVED, OUTGROWN, PASSED_BY_NAME, Interference
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
 from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.timeline import Timeline
@@ -99,7 +99,7 @@ def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List
 def _may_hand_on(source: int, target: int, rules: Interference) -> bool:
     """The source may be what a branch has moved out, the target what the region hands out by name: its buffer is nobody
     else's any more."""
-    return (rules.alone.get(source, MOVED) == MOVED and rules.spans[target].defined and
+    return (rules.alone.get(source, MOVED) in (MOVED, OUTGROWN) and rules.spans[target].defined and
             rules.alone.get(target, PASSED_BY_NAME) == PASSED_BY_NAME)
 
 
