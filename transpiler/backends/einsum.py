@@ -14,14 +14,15 @@ repeated, one operand) are bounded by the table of workspaces.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from transpiler.backends.formulas import Slots, Tensor, largest
-from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
+from transpiler.ir import NOTHING, Size, Value
 
 KIND, GRADIENT = 'einsum', 'einsum_grad'
+KINDS = (KIND, GRADIENT)
 OPERANDS, RESULT, EQUATION = 'Operands', 'Out', 'equation'
 _BATCH, _FIRST, _SECOND, _SUMMED = range(4)
 
@@ -160,47 +161,3 @@ def _above(size: Size, other: Size) -> Size:
         return NOTHING
     constant = size.is_constant and other.is_constant
     return Size.of(size.evaluate({}) - other.evaluate({})) if constant else size
-
-
-def read_too(graph: Graph, cache: Value, operand: Value) -> None:
-    """Who reads `cache` in the main region, which is another name of `operand`, reads that, too."""
-    for reader in graph.region_ops(0):
-        if cache.id in reader.reads() and operand.id not in reader.reads():
-            reader.operands += (operand.id,)
-
-
-def is_plain(value: Value) -> bool:
-    """Whether nothing but its readers keeps it."""
-    outlives = value.persistable or value.fed or value.fetched
-    return value.kind is ValueKind.DENSE and value.buffer in (-1, value.id) and not outlives
-
-
-def names_in_one_memory(pairs: Iterable[Tuple[Value, Value]]) -> Dict[int, FrozenSet[int]]:
-    """By value: all that have its memory; `pairs` are such that have one. They are let go of, and written over, by nobody: alone each would
-    still be there under its other names."""
-    found: Dict[int, FrozenSet[int]] = {}
-    for one, other in pairs:
-        for value in (one, other):
-            value.skipped = True
-            value.buffer = value.id if is_plain(value) else value.buffer
-        names = frozenset((one.id, other.id)).union(*(found.get(v.id, ()) for v in (one, other)))
-        found.update((v, names) for v in names)
-    return found
-
-
-def write_together(op: Op, taken: FrozenSet[int], named: Mapping[int, FrozenSet[int]]) -> None:
-    """Who writes one name of a memory writes them all, and so does `op` where it may work in place, on values `taken`, and the executor goes
-    by the uses of one name: whoever reads any stays in front of it, or behind it, as it was."""
-    if op.kind in (KIND, GRADIENT):  # they put them there
-        return
-    over = set(taken).union(*(named.get(v, ()) for v in (*taken, *op.writes())))
-    if over:  # what it computes is not a sum, or one element after the other, of these
-        op.facts = replace(op.facts, left_fold=False, elementwise=False, rows=None, means=None)
-        op.results += tuple(sorted(over.difference(op.writes())))
-    if taken:
-        op.facts = replace(op.facts, in_place=(), side_effect=True)
-
-
-def given_in_place(op: Op) -> Set[int]:
-    """What `op` may work in place on."""
-    return {op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0}

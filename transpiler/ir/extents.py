@@ -38,8 +38,8 @@ class _Extents:
     def __init__(self, graph: Graph, runs_as_declared: bool) -> None:
         self._graph, self._declared = graph, runs_as_declared
         self._found: Dict[int, _Inputs] = {}
-        self._mixed: Set[int] = set(
-        )  # of several numbers, so that the like may have them in another order
+        # Of several numbers, which the like may have in another order.
+        self._mixed: Set[int] = set()
         for _ in range(2 + 2 * len(graph.regions)):
             before, self._found = self._found, {}
             self._pass(before)

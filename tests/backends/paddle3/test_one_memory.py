@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
@@ -32,6 +33,18 @@ def trained(make: Make) -> Case:
         made = make(static.nn.fc(F.tanh(F.gelu(x) * x) * 2.0 + x, WIDTH))
         make_optimizer('sgd').minimize(made)
         return draft.case([made], training=True)
+
+
+def planned_with_equal_bytes(build: Callable[[], Case]) -> List[bool]:
+    """Whether what `build` makes is changed, by how much is computed again. Each gives the bytes of the untouched one in its order."""
+    with in_order():
+        plain = run(build(), 3)
+    changed = []
+    for recompute in RECOMPUTE:
+        case = build()
+        changed.append(optimized(case, recompute=recompute).changed)
+        assert_equal(plain, run(case, 3))
+    return changed
 
 
 def reversed_rows() -> Any:
@@ -111,14 +124,7 @@ MAKES = (_as_it_is, _as_it_is_twice, _unscaled, _product, _turned, _two_labels, 
 
 @pytest.mark.parametrize('make', MAKES)
 def test_programs_give_their_bytes_whatever_has_one_memory(make: Make) -> None:
-    with in_order():
-        plain = run(trained(make), 3)
-    changed = []
-    for recompute in RECOMPUTE:
-        case = trained(make)
-        changed.append(optimized(case, recompute=recompute).changed)
-        assert_equal(plain, run(case, 3))
-    assert any(changed)
+    assert any(planned_with_equal_bytes(partial(trained, make)))
 
 
 def test_what_a_list_has_written_over_is_fetched_by_either_name() -> None:
@@ -291,12 +297,7 @@ def served(make: Make) -> Case:
 
 @pytest.mark.parametrize('make', [_case, _switch, _nested, _in_a_loop, _loop_inside])
 def test_what_is_served_through_nests_gives_its_bytes(make: Make) -> None:
-    with in_order():
-        plain = run(served(make), 3)
-    for recompute in RECOMPUTE:
-        case = served(make)
-        optimized(case, recompute=recompute)
-        assert_equal(plain, run(case, 3))
+    planned_with_equal_bytes(partial(served, make))
 
 
 @pytest.mark.parametrize('turned', [False, True])
@@ -308,14 +309,7 @@ def test_what_is_trained_through_nests_gives_its_bytes(make: Make, turned: bool)
         pair = again if isinstance(again, (list, tuple)) else (h, again)
         return scaled_behind(h, tuple(pair)[::-1] if turned else tuple(pair))
 
-    with in_order():
-        plain = run(trained(behind), 3)
-    changed = []
-    for recompute in RECOMPUTE:
-        case = trained(behind)
-        changed.append(optimized(case, recompute=recompute).changed)
-        assert_equal(plain, run(case, 3))
-    assert any(changed)
+    assert any(planned_with_equal_bytes(partial(trained, behind)))
 
 
 # -- second names, and numbers that are written over

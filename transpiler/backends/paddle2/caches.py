@@ -2,8 +2,8 @@
 
 `einsum` keeps the operands as it has turned them, for its gradient, in results without elements. Their names must stay
 theirs alone: the gradient takes whatever tensor it finds there for such a copy. What it did not have to turn it keeps under
-another name of the operand's own memory: a slice of it, that is all of it. So may be what it gives out of one operand alone. `rnn` makes a mask like its result, a byte an
-element, whatever it drops; shape inference says nothing of it.
+another name of the operand's own memory: a slice of it, that is all of it. So may be what it gives out of one operand
+alone. `rnn` makes a mask like its result, a byte an element, whatever it drops; shape inference says nothing of it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import FrozenSet, Iterator, List, Mapping, Tuple
 
 from paddle.base.proto import framework_pb2
 
-from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, OPERANDS, RESULT, given_in_place,
-                                        gradient_is_given, is_plain, names_in_one_memory, plan_of,
-                                        read_too, result_is_operand, turned, write_together)
+from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, KINDS, OPERANDS, RESULT,
+                                        gradient_is_given, plan_of, result_is_operand, turned)
 from transpiler.backends.paddle2.workspaces import attributes_of, kernel_of, values_of
+from transpiler.backends.second_names import (given_in_place, is_plain, names_in_one_memory,
+                                              read_too, write_together)
 from transpiler.ir import NOTHING, Graph, Op, Size, Value
 
 _OF = '@GRAD'  # slots of gradients
@@ -70,21 +71,21 @@ def link_results(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> Non
     """Where `einsum`, or its gradient, gives out what it is given, who writes that writes the other, too."""
     pairs: List[Tuple[Value, Value]] = []
     for op in graph.walk():
-        found = list(_given_out(graph, op, descs[op.id])) if op.kind in (KIND, GRADIENT) else []
+        found = list(_given_out(graph, op, descs[op.id])) if op.kind in KINDS else []
         if found:
             op.facts = replace(op.facts, side_effect=True)  # made again it would be one more name
         pairs += found
     named = names_in_one_memory(pairs)
     for op in graph.walk() if named else ():
-        if not op.regions:
+        if not op.regions and op.kind not in KINDS:
             write_together(op, frozenset(given_in_place(op) & named.keys()), named)
 
 
 def _given_out(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Iterator[Tuple[Value, Value]]:
     """What is given, and what has its memory behind `op`."""
     equation = attributes_of(desc)(EQUATION)
-    given, made = values_of(graph, desc.inputs,
-                            op.operands), values_of(graph, desc.outputs, op.results)
+    given = values_of(graph, desc.inputs, op.operands)
+    made = values_of(graph, desc.outputs, op.results)
     if op.kind == KIND and result_is_operand(equation):
         yield from zip(given.get(OPERANDS, ()), made.get(RESULT, ()))
     elif op.kind == GRADIENT:

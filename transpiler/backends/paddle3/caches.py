@@ -1,8 +1,8 @@
 """Results of `einsum` that hold more, or less, than their shape says.
 
 It keeps the operands as it has turned them, for its gradient, in results that are declared without elements. What it did not have
-to turn it keeps under another name of the operand's own memory. What it gives out of one operand alone may be that, too. Of the results that bear an operand's shape, for the gradient,
-it allocates none.
+to turn it keeps under another name of the operand's own memory. What it gives out of one operand alone may be that, too. Of
+the results that bear an operand's shape, for the gradient, it allocates none.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, FrozenSet, Iterator, Mapping, Tuple
 
-from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, gradient_is_given, is_plain,
-                                        names_in_one_memory, plan_of, read_too, result_is_operand,
-                                        turned)
+from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, KINDS, gradient_is_given, plan_of,
+                                        result_is_operand, turned)
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import YIELD, Unmodelled
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
+from transpiler.backends.second_names import is_plain, names_in_one_memory, read_too
 from transpiler.ir import NOTHING, Graph, Value
 
 _COPIES, _BARE_SHAPES, _GIVEN = 'inner_cache', 'xshape', 'out_grad'
@@ -46,11 +46,10 @@ def link_results(graph: Graph, handles: Mapping[int, Any]) -> Dict[int, FrozenSe
     branch goes on with one of them."""
     pairs = []
     for op in graph.ops:
-        if op.id in handles and op.kind in (KIND, GRADIENT):
+        if op.id in handles and op.kind in KINDS:
             found = list(_given_out(graph, handles[op.id]))
-            if found:
-                op.facts = replace(op.facts,
-                                   side_effect=True)  # made again it would be one more name
+            if found:  # made again it would be one more name
+                op.facts = replace(op.facts, side_effect=True)
             pairs += found
     named = names_in_one_memory(pairs)
     goes_on = (op for op in graph.ops

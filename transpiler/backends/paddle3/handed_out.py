@@ -6,31 +6,22 @@ A branch hands on the tensor itself, and so does a trip of a loop. A loop that m
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
 
 from transpiler.ir import Graph, Op, Region
 
 _Origins = FrozenSet[int]
 
-
-@dataclass
-class HandedOut:
-    """Attributes:
-        ops: ids of loops and branches of which a result may be in one memory with another name of the region around.
-        mates: by value, all that may be in one memory with it.
-    """
-
-    ops: Set[int] = field(default_factory=set)
-    mates: Dict[int, Set[int]] = field(default_factory=dict)
+_Mates = Dict[int, Set[int]]  # by value: all that may be in one memory with it
 
 
-def handed_out(graph: Graph) -> HandedOut:
-    """Of a graph whose regions end with the op that hands on."""
-    return _Search(graph).run() if len(graph.regions) > 1 else HandedOut()
+def handed_out(graph: Graph, mates: _Mates) -> List[Op]:
+    """The loops and branches of which a result may be in one memory with another name of the region around; `mates` gets these. Regions of
+    `graph` end with the op that hands on."""
+    return _Search(graph, mates).run() if len(graph.regions) > 1 else []
 
 
-def join(mates: Dict[int, Set[int]], values: Iterable[int]) -> None:
+def join(mates: _Mates, values: Iterable[int]) -> None:
     """Notes that `values` may be in one memory, and with them whatever may be in it with one of them."""
     joined = {other for value in values for other in mates.get(value, {value})}
     mates.update(dict.fromkeys(joined, joined))
@@ -42,14 +33,14 @@ class _Search:
     The origins of a value are those that have made the memory that it may have: what a branch hands on has none of its own.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._found = HandedOut()
+    def __init__(self, graph: Graph, mates: _Mates) -> None:
+        self._graph, self._mates = graph, mates
+        self._found: Dict[int, Op] = {}
         self._origins: Dict[int, _Origins] = {}
         self._ends = _last_inside(graph)
         self._readers: Dict[int, Set[int]] = {}  # ops, by value
 
-    def run(self) -> HandedOut:
+    def run(self) -> List[Op]:
         for op in self._graph.walk():
             for value in op.reads():
                 self._readers.setdefault(value, set()).add(op.id)
@@ -60,7 +51,7 @@ class _Search:
             elif op.facts.shares_unsaid and not op.regions:  # another name of what it reads
                 shared = frozenset().union(*map(self._of, op.operands))
                 self._origins.update(dict.fromkeys(op.results, shared))
-        return self._found
+        return list(self._found.values())
 
     def _of(self, value: int) -> _Origins:
         return self._origins.get(value) or frozenset({value})
@@ -86,8 +77,8 @@ class _Search:
                 self._origins[result] = self._origins.get(result, frozenset()) | self._of(value)
 
     def _note(self, op: Op, values: Iterable[int]) -> None:
-        self._found.ops.add(op.id)
-        join(self._found.mates, values)
+        self._found[op.id] = op
+        join(self._mates, values)
 
     def _note_twice(self, op: Op, pairs: List[Tuple[int, int]]) -> None:
         """Results that may be in the memory of one value."""

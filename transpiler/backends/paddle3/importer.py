@@ -11,22 +11,21 @@ it pops for nobody is said by a KEEP op.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
-                    Set, Tuple)
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from paddle.base.libpaddle import pir
 
 from transpiler.analysis.carried_sums import carried_sums
 from transpiler.backends.base import OPTIMIZED, Declared
 from transpiler.backends.call_stacks import frames
-from transpiler.backends.einsum import given_in_place, write_together
+from transpiler.backends.einsum import KINDS as EINSUM
 from transpiler.backends.paddle3.aliases import DIALECT, gives_second_name, in_place_results, shares
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
-from transpiler.backends.paddle3.handed_out import HandedOut, handed_out, join
+from transpiler.backends.paddle3.handed_out import handed_out, join
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
@@ -38,6 +37,7 @@ from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import declared_shape, result_shape
 from transpiler.backends.paddle3.tensors import Shape, bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
+from transpiler.backends.second_names import given_in_place, write_together
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
                            ValueKind)
@@ -171,8 +171,8 @@ class _Importer:
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
         self._linked: Set[int] = set()  # values that may have the memory of others
-        self._mates: Dict[int,
-                          Set[int]] = {}  # of values with two names: all that may be in one memory
+        # Of values with two names: all that may be in one memory.
+        self._mates: Dict[int, Set[int]] = {}
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
@@ -186,12 +186,15 @@ class _Importer:
         for value in (*block.args(), *block.kwargs().values()):
             self._new(value, fed=True, shape=declared_shape(value.shape))
         self._block(block, self._home)
-        self._double(link_caches(self._graph, self._done.handles))
+        for value in link_caches(self._graph, self._done.handles):
+            join(self._mates, [value])
         named = link_results(self._graph, self._done.handles)
-        self._share(handed_out(self._graph))
+        for op in handed_out(self._graph, self._mates):
+            op.facts = replace(op.facts, shares_unsaid=True)
         for op in self._graph.ops:
             handle = self._done.handles.get(op.id)
-            if not op.regions and handle is not None and handle.op.name() != YIELD:
+            plain = not op.regions and handle is not None and handle.op.name() != YIELD
+            if plain and op.kind not in EINSUM:
                 _note_taken(self._graph, op, self._mates, named)
         if len(self._done.links) < len(self._pushed):
             raise Unmodelled('a block that keeps something for a gradient that it does not have')
@@ -206,16 +209,6 @@ class _Importer:
         if self._done.cut:
             divide(self._graph, self._done.cut.kept, self._done.cut.others)
         return self._done
-
-    def _share(self, handed: HandedOut) -> None:
-        for op in map(self._graph.ops.__getitem__, handed.ops):
-            op.facts = replace(op.facts, shares_unsaid=True)
-        for each in handed.mates.values():
-            join(self._mates, each)
-
-    def _double(self, values: Iterable[int]) -> None:
-        for value in values:
-            join(self._mates, [value])
 
     def _block(self, block: Any, region: Region) -> None:
         around, self._home = self._home, region

@@ -14,8 +14,8 @@ import paddle
 from paddle import _C_ops, pir, static
 from paddle.base.libpaddle import pir as bindings
 
-from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import_program
 from transpiler.backends.paddle3.constants import constant_maker
+from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import_program
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT
 from transpiler.backends.paddle3.marks import mark_rows
 from transpiler.backends.paddle3.packing import load
