@@ -7,10 +7,10 @@ from typing import Any, Dict, Optional, Sequence
 _PRODUCTS = frozenset({'matmul', 'matmul_v2'})  # of matrices, their two innermost dims
 _OF_EACH_ELEMENT = ('elementwise_', 'logical_', 'bitwise_')  # as names begin
 _OTHERS = frozenset({
-    'sum', 'add_n', 'concat', 'where', 'equal', 'not_equal', 'less_than', 'less_equal',
-    'greater_than', 'greater_equal', 'atan2', 'fmax', 'fmin', 'lerp', 'heaviside', 'hypot',
-    'nextafter', 'copysign', 'masked_fill', 'addmm', 'baddbmm', 'gammaincc', 'trunc_divide'
-})  # sums want them all alike, `concat` in all dims but one
+    'add_n', 'concat', 'where', 'equal', 'not_equal', 'less_than', 'less_equal', 'greater_than',
+    'greater_equal', 'atan2', 'fmax', 'fmin', 'lerp', 'heaviside', 'hypot', 'nextafter', 'copysign',
+    'masked_fill', 'addmm', 'baddbmm', 'gammaincc', 'trunc_divide'
+})  # `add_n` wants them all alike, `concat` in all dims but one
 
 Slots = Sequence[Sequence[int]]  # by slot: positions of its arguments
 

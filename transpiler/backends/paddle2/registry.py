@@ -181,8 +181,9 @@ class OpRegistry:
             elementwise=_is_elementwise(desc),
             rows=rows_of(desc),
             chooses=desc.type == 'select_output',
-            **extents_of(desc.type, [s.parameter for s in desc.inputs], _by_slot(desc.inputs),
-                         [s.parameter for s in desc.outputs], _by_slot(desc.outputs), _GRADIENT))
+            **extents_of(desc.type, [s.parameter for s in desc.inputs],
+                         _by_slot(desc.inputs), [s.parameter for s in desc.outputs],
+                         _by_slot(desc.outputs), _GRADIENT, desc.type == 'sum'))
 
     def _in_place_positions(self, desc: framework_pb2.OpDesc) -> Tuple[Tuple[int, int], ...]:
         if not core.has_infer_inplace(desc.type):
