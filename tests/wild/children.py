@@ -28,14 +28,15 @@ class Ended(NamedTuple):
     failure: str
 
 
-def in_child(function: Callable[[], Any], seconds: float) -> Ended:
+def in_child(function: Callable[[], Any], seconds: float, has_children: bool = False) -> Ended:
     """What `function` returns, which JSON must be able to say, after at most `seconds`. A child that stands still, as a run of Paddle's
-    executor may (see transpiler.stillness), is begun once more."""
-    ended = _in_one(function, seconds)
-    return _in_one(function, seconds) if ended.failure == _STANDS_STILL else ended
+    executor may (see transpiler.stillness), is begun once more; one that `has_children` of its own does so as long as one of those."""
+    still = _STILL_SECONDS * (3 if has_children else 1)
+    ended = _in_one(function, seconds, still)
+    return _in_one(function, seconds, still) if ended.failure == _STANDS_STILL else ended
 
 
-def _in_one(function: Callable[[], Any], seconds: float) -> Ended:
+def _in_one(function: Callable[[], Any], seconds: float, still: float) -> Ended:
     reads, writes = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -43,7 +44,7 @@ def _in_one(function: Callable[[], Any], seconds: float) -> Ended:
         os.close(reads)
         _work(function, writes)
     os.close(writes)
-    text, why_not = _read(reads, child, seconds)
+    text, why_not = _read(reads, child, seconds, still)
     if why_not:  # killed first: that its pipe is closed it would tell whoever waits for us
         end_all(child)
     os.close(reads)
@@ -82,13 +83,13 @@ def _said(error: BaseException) -> str:
     return f'{type(error).__name__}: {lines[-1][:300] if lines else ""}{place}'
 
 
-def _read(reads: int, child: int, seconds: float) -> Tuple[bytes, str]:
+def _read(reads: int, child: int, seconds: float, still: float) -> Tuple[bytes, str]:
     """All that it writes, or why nothing more is waited for."""
     end, pieces = time.monotonic() + seconds, [b'']
     while len(pieces) == 1 or pieces[-1]:
         try:
-            wait_for(lambda left: bool(select.select([reads], [], [], left)[0]), child,
-                     _STILL_SECONDS, end - time.monotonic())
+            wait_for(lambda left: bool(select.select([reads], [], [], left)[0]), child, still,
+                     end - time.monotonic())
         except StandsStillError:
             return b'', _CRASHED if is_crashing(child) else _STANDS_STILL
         except TimeoutError:

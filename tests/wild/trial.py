@@ -77,7 +77,8 @@ def warm_up() -> None:
 def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdict:
     """Runs the program of `seed` in children. `values_alone`: peaks and budgets are not judged."""
     ended = in_child(partial(_trial, recipe(seed), modes, values_alone),
-                     _SECONDS * (1 + len(modes)))
+                     _SECONDS * (1 + len(modes)),
+                     has_children=True)
     if ended.failure:
         return Verdict(seed, failures=[f'TRIAL {ended.failure}'])
     return Verdict(**ended.value)
@@ -85,7 +86,7 @@ def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdic
 
 def trial_of_seen(name: str) -> Verdict:
     """The same for a program that is kept because something was wrong with it once."""
-    ended = in_child(partial(_trial_of_seen, name), _SECONDS * 3)
+    ended = in_child(partial(_trial_of_seen, name), _SECONDS * 3, has_children=True)
     if ended.failure:
         return Verdict(int(name), failures=[f'TRIAL {ended.failure}'])
     return Verdict(**ended.value)
@@ -143,7 +144,8 @@ def _try_modes(plain: Built,
     verdict.modes += before
     modes = [MODES[name] for name in before]
     optimized = in_child(partial(_optimized, plain, modes[0], room, budget, modes),
-                         _SECONDS * len(modes))
+                         _SECONDS * len(modes),
+                         has_children=True)
     told = optimized.value or {'failures': [optimized.failure] * len(modes)}
     for at, name in enumerate(before):
         failure = told['failures'][at]
@@ -276,7 +278,7 @@ class _Judge:
             untouched = _run(self.plain.case, mode)
             highest = max(highest, 0 if untouched.failure else untouched.value[which])
             if lowest > highest + slack:
-                optimized = in_child(function, _SECONDS)
+                optimized = in_child(function, _SECONDS, has_children=True)
                 failure = optimized.failure or optimized.value['failures'][0]
                 if failure:
                     self.ended.append(failure)

@@ -56,7 +56,7 @@ def _choosing(replay: Replay) -> OpFacts:
     kept = 0.5 if replay.divisor is None else replay.divisor
     work = Work(slowness=_FORETOLD + _NOT_FORETOLD * min(kept, 1.0 - kept))
     if replay.in_copy:
-        return OpFacts(in_place=((1, 0),), work=work)
+        return OpFacts(in_place=((1, 0),), same_name=True, work=work)
     return OpFacts(means=Meaning.SELECT, work=work)
 
 

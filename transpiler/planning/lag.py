@@ -9,7 +9,7 @@ from transpiler.ir import RELEASE, SHARE, Graph, ValueKind
 from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
-from transpiler.planning.sequences import IN_PLACE, PROMPT, RECENT, REUSE, REUSE_SMALL, SURE, Sequences
+from transpiler.planning.sequences import IN_PLACE, PROMPT, RECENT, REUSE, REUSE_SMALL, STAND_INS, SURE, Sequences
 
 _WORTH_A_CHANGE = 1.02
 # What more is taken for nothing: the names of an order, of releases.
@@ -82,7 +82,7 @@ def _make_sure(runner: Runner, starts: Sequence[Plan], otherwise: Plan, budget: 
     fits, or else what comes closest."""
     made = []
     for start in starts:
-        candidate = runner.run((SURE,), start)
+        candidate = runner.run((STAND_INS, SURE), start)
         made.append(replace(candidate, held=otherwise.held | {0}))
         if candidate.sure_bytes <= budget:
             break

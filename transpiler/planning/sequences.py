@@ -15,6 +15,7 @@ from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.late_fetches import put_off_fetches
 from transpiler.passes.loop_copies import drop_invariant_copies, drop_unread_copies
 from transpiler.passes.releases.prompt import hand_on_or_release
+from transpiler.passes.releases.stand_ins import read_shapes_of_others
 from transpiler.passes.unread_keeps import drop_unread_keeps
 from transpiler.passes.recompute import (RecomputeWithin, recompute_in_regions,
                                          recompute_less_in_regions)
@@ -60,6 +61,7 @@ RECOMPUTE_LESS = NamedPass('recompute', recompute_less_in_regions)
 ARRAYS = NamedPass('emptied arrays', empty_arrays, _needs(Can.RELEASE))
 RELEASE = NamedPass('release', release_storages, _needs(Can.RELEASE, Can.SHARE))
 PROMPT = NamedPass('prompt release', hand_on_or_release, _needs(Can.RELEASE))
+STAND_INS = NamedPass('shapes of others', read_shapes_of_others, _needs(Can.RELEASE))
 SURE = NamedPass('sure release', release_surely, _needs(Can.RELEASE))
 RECENT = NamedPass('recent release', release_recent, _needs(Can.RELEASE))
 FRESH = NamedPass('fresh start', forget_earlier_runs, _needs(Can.CLEAN_START))

@@ -7,10 +7,12 @@ from typing import Dict, List
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 
+from benchmarks.programs.case import Case, Options, drafting
 from tests.backends.paddle3.generated import generated
-from tests.backends.paddle3.running import MIB, assert_same, in_order, optimized, run
+from tests.backends.paddle3.running import MIB, assert_equal, assert_same, in_order, optimized, run, uncollected
 from tests.settled import processors_awake
 from transpiler import MemoryBudgetError
 from transpiler.backends.paddle3.importer import import_program
@@ -90,3 +92,32 @@ def test_running_kernels_changes_no_number_that_is_drawn_later() -> None:
         drawn += executor.run(main, feed={'x': np.ones((16, 16), 'float32')}, fetch_list=[dropped])
     assert drawn[0].any() and not drawn[0].all()
     assert drawn[0].tobytes() == drawn[1].tobytes()
+
+
+def _residual(dropout: float) -> Case:
+    """Blocks of a transformer, without attention: sums of what they add, whose gradients look at shapes alone."""
+    with drafting(Options(), batch_size=32) as draft:
+        hidden = draft.floats('x', [draft.batch_size, 64])
+        for _ in range(6):
+            wide = F.gelu(paddle.static.nn.fc(hidden, 512))
+            added = paddle.static.nn.fc(F.dropout(wide, dropout) if dropout else wide, 64)
+            hidden = F.tanh(hidden + added)
+        return draft.finish(paddle.mean(hidden), [hidden])
+
+
+@pytest.mark.parametrize('dropout', [0.0, 0.1])
+def test_a_budget_waits_for_nobody_who_looks_at_a_shape(dropout: float) -> None:
+    """What is computed again for it can be let go of each time: the least is near what the lowest plan needs if all is freed at once."""
+    build = partial(_residual, dropout)
+    lowest = optimized(build(), recompute='max')
+    with pytest.raises(MemoryBudgetError) as error:
+        optimized(build(), budget=1)
+    assert error.value.best_bytes < 1.5 * lowest.peak_bytes_after < lowest.peak_bytes_before
+    case = build()
+    report = optimized(case, budget=error.value.held_bytes + error.value.best_bytes)
+    with in_order():
+        plain = run(build())
+    with uncollected():
+        seen = run(case)
+    assert_equal(plain, seen)
+    assert max(seen.peaks) * MIB <= report.sure_bytes <= error.value.best_bytes

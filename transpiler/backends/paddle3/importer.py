@@ -25,6 +25,7 @@ from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH,
                                                 has, kind_of, names_inside)
 from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
+from transpiler.backends.paddle3.flattened import link_flattened
 from transpiler.backends.paddle3.handed_out import handed_out, join
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
@@ -188,7 +189,10 @@ class _Importer:
         self._block(block, self._home)
         for value in link_caches(self._graph, self._done.handles):
             join(self._mates, [value])
-        named = link_results(self._graph, self._done.handles)
+        named = {
+            **link_results(self._graph, self._done.handles),
+            **link_flattened(self._graph, self._done.handles)
+        }
         for op in handed_out(self._graph, self._mates):
             op.facts = replace(op.facts, shares_unsaid=True)
         for op in self._graph.ops:

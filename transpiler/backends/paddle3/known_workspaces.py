@@ -19,6 +19,7 @@ from transpiler.backends.paddle3 import broadcasts
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.constants import constant_maker
+from transpiler.backends.paddle3.flattened import FLATTENS
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.tensors import item_bytes
@@ -29,8 +30,9 @@ TABLE = Path(__file__).with_name('workspaces.json')
 _COVERED = ('3.2', '3.3')
 # They make numbers that the program has; `data` is what the caller gives.
 NUMBERS = ('full', 'full_int_array')
-# Kernels that hand on what is there.
-_WITHOUT = frozenset({'data', 'feed', 'fetch', 'share_data', 'share_var', 'depend', 'nop'})
+# Kernels that hand on what is there, or what they make.
+_WITHOUT = frozenset(
+    {'data', 'feed', 'fetch', 'share_data', 'share_var', 'depend', 'nop', FLATTENS})
 
 
 @lru_cache(maxsize=1)

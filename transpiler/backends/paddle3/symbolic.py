@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import paddle
+from paddle import _C_ops
+from paddle.base import core
 from paddle.base.libpaddle import pir
 
 from transpiler.backends.fitted_shapes import PROBE, fit
@@ -19,7 +21,8 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import POP, WHILE, blocks_of, kept_for
 from transpiler.backends.paddle3.carried import Carried, carries_open, follow, shut, walk
 from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, value_of
-from transpiler.backends.paddle3.naming import DECLARATIONS, bare_kind, declared_name
+from transpiler.backends.paddle3.flattened import FLATTENS
+from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
 from transpiler.ir import Size
@@ -139,7 +142,13 @@ def _asked(program: Any, whole: bool, opened: Mapping[_Key, _Dims]) -> Dict[_Key
     for value, copy in (each for pair in pairs for each in zip(*map(_values, pair))):
         if value.id in opened:
             copy.set_type(pir.create_shaped_type(copy.type(), list(opened[value.id])))
-    asked = [each for op, twin in pairs for each in _sayers(clone, op, twin, whole)]
+    flattening = _flattening(clone)
+    gone = {op.id() for op in flattening}
+    asked = [
+        each for op, twin in pairs if twin.id() not in gone
+        for each in _sayers(clone, op, twin, whole)
+    ]
+    _take_out(clone, flattening)
     _run_inference(clone)
     found, parsed = {}, {}
     for op, value, twin in asked:
@@ -175,6 +184,30 @@ def _run_inference(program: Any) -> None:
         passes.run(program)
     except Exception:  # pylint: disable=broad-except
         pass  # an operator that it does not know: what it has said until then holds
+
+
+def _flattening(program: Any) -> List[Any]:
+    """Ops that lay parameters side by side, as recurrent layers have them, behind those that take them apart again: the inference ends
+    there."""
+    found: List[Any] = []
+    for op in walk(program.global_block()):
+        if bare_kind(op) == FLATTENS and op.result(1).use_empty():
+            takers = op.result(0).all_used_ops()
+            if all(taker.name() == SPLIT for taker in takers):
+                found += [*takers, op]
+    return found
+
+
+def _take_out(program: Any, ops: Sequence[Any]) -> None:
+    """Lets go of `ops`; what others read of theirs are inputs of the same dims then."""
+    for op in ops:
+        with paddle.static.program_guard(program):
+            paddle.pir.set_insertion_point_after(op)
+            for value in [v for v in op.results() if not v.use_empty()]:
+                name = f'flattened_{value.id}'
+                given = _C_ops.data(name, list(value.shape), value.dtype, core.CPUPlace())
+                value.replace_all_uses_with(given)
+        op.erase()
 
 
 def _copied(program: Any, value: Any, behind: Any, before: Any = None) -> Any:
