@@ -65,10 +65,6 @@ def test_nobody_stands_in_whose_dims_may_be_others(draft: Draft) -> None:
     assert _looked_at(draft) == 'late'
 
 
-def test_a_runtime_that_keeps_shapes_needs_no_stand_in() -> None:
-    assert _looked_at(_draft(), COLLECTING) == 'dead'
-
-
 def test_what_the_op_reads_itself_does_not_stand_in() -> None:
     """An executor may take what is in such a slot for read by nobody."""
     draft = Draft()

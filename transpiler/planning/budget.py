@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Callable, Dict, Iterator, List, Sequence
 
 from transpiler.errors import MemoryBudgetError
 from transpiler.passes.recompute import recompute_levels
 from transpiler.planning.bases import bases, reordered
 from transpiler.planning.fitting import Fitter
+from transpiler.planning.lag import without_waiting
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import (ARRAYS, COPIES, FIRST, RECOMPUTE, UNREAD, NamedPass,
@@ -68,7 +70,7 @@ def within_budget(runner: Runner, tried: Sequence[Plan], best: Plan, budget: int
     """
     # The main block alone: what finishing adds there mostly keeps to the budget that the choice kept to.
     flat = len(best.graph.regions) == 1 and runner.context.runtime.collects
-    judge = (lambda plan: plan) if flat else finish
+    judge = partial(without_waiting, runner) if flat else finish
     chosen = next((plan for plan in _cheapest_first([best, *tried])
                    if plan.timely_bytes <= budget and judge(plan).budget_bytes <= budget), None)
     fitter = None

@@ -10,6 +10,7 @@ from transpiler.passes.hold import regions_to_hold
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import IN_PLACE, PROMPT, RECENT, REUSE, REUSE_SMALL, STAND_INS, SURE, Sequences
+from transpiler.runtime import Can
 
 _WORTH_A_CHANGE = 1.02
 # What more is taken for nothing: the names of an order, of releases.
@@ -77,12 +78,18 @@ def _ordered_by_position(graph: Graph) -> FrozenSet[int]:
     return frozenset(op.region for op in graph.walk() if op.region and op.kind in (RELEASE, SHARE))
 
 
+def without_waiting(runner: Runner, plan: Plan) -> Plan:
+    """`plan`, in which what could be released does not wait for who reads its shape, where the runtime would lose that."""
+    keeps = Can.SHAPES in runner.context.runtime.can
+    return plan if keeps else runner.run((STAND_INS,), plan)
+
+
 def _make_sure(runner: Runner, starts: Sequence[Plan], otherwise: Plan, budget: int) -> Plan:
     """Keeps to the budget without the runtime's collector, which may be late: from the first of `starts` from which that
     fits, or else what comes closest."""
     made = []
     for start in starts:
-        candidate = runner.run((STAND_INS, SURE), start)
+        candidate = runner.run((SURE,), without_waiting(runner, start))
         made.append(replace(candidate, held=otherwise.held | {0}))
         if candidate.sure_bytes <= budget:
             break

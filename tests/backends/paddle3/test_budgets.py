@@ -121,3 +121,15 @@ def test_a_budget_waits_for_nobody_who_looks_at_a_shape(dropout: float) -> None:
         seen = run(case)
     assert_equal(plain, seen)
     assert max(seen.peaks) * MIB <= report.sure_bytes <= error.value.best_bytes
+
+
+def test_more_budget_computes_less_again() -> None:
+    build = partial(_residual, 0.1)
+    with pytest.raises(MemoryBudgetError) as error:
+        optimized(build(), budget=1)
+    reports = [
+        optimized(build(), budget=error.value.held_bytes + int(error.value.best_bytes * share))
+        for share in (1.0, 1.5, 2.0)
+    ]
+    seconds = [report.recompute.extra_seconds for report in reports]
+    assert seconds[0] > seconds[1] > seconds[2]

@@ -16,13 +16,11 @@ from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Op, Value, ValueKind
 from transpiler.passes.context import PassContext
-from transpiler.runtime import Can
 
 
 def read_shapes_of_others(graph: Graph, context: PassContext) -> Graph:
-    """Lets nobody wait for what reads the shape alone, where somebody else has the same."""
-    if Can.SHAPES not in context.runtime.can:
-        _StandIns(graph, context.collecting(graph)).find()
+    """Lets nothing wait for who reads its shape alone, where somebody else has the same."""
+    _StandIns(graph, context.collecting(graph)).find()
     return graph
 
 
