@@ -8,7 +8,7 @@ from typing import Optional
 import pytest
 
 from tests.graphs import Draft
-from transpiler.ir import Graph
+from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_surely, without_collector
 from transpiler.passes.releases.stand_ins import read_shapes_of_others
@@ -95,6 +95,16 @@ def test_whose_memory_is_handed_on_does_not_stand_in_behind_that() -> None:
     draft.graph.values[draft.id('row')].follows = frozenset('y')
     runtime = replace(_LOSES, in_place=COLLECTING.in_place)
     assert _looked_at(draft, runtime) == 'dead'
+
+
+def test_what_the_program_lets_go_of_before_does_not_stand_in() -> None:
+    """Its shape would be gone, too."""
+    draft = _draft(other_lives=False)
+    release = draft.op(RELEASE, '', 'other late', side_effect=True)
+    release.origin = None
+    ops = draft.graph.regions[0].ops
+    ops.insert(4, ops.pop())
+    assert _looked_at(draft) == 'dead'
 
 
 def _trained(layers: int) -> Graph:

@@ -14,7 +14,7 @@ from typing import Dict, FrozenSet, Hashable, List, Optional, Tuple
 
 from transpiler.analysis.positions import Span, spans
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import Graph, Op, Value, ValueKind
+from transpiler.ir import RELEASE, SHARE, Graph, Op, Value, ValueKind
 from transpiler.passes.context import PassContext
 
 
@@ -31,9 +31,11 @@ class _StandIns:
         self._spans: Dict[int, Span] = {
             v: span for v, span in spans(graph).items() if graph.values[v].region == 0
         }
-        # Whose memory goes to another: its variable may have other dims then, unless somebody looks at them.
-        self._handed_on: FrozenSet[int] = frozenset(
-            source for _, source, _ in timeline.lifetimes.shared)
+        # Whose memory goes to another, or is let go of: its variable may have other dims then.
+        self._gone: FrozenSet[int] = frozenset(
+            source for _, source, _ in timeline.lifetimes.shared).union(
+                graph.values[v].storage for op in graph.region_ops(0) if op.kind in (RELEASE, SHARE)
+                for v in op.reads() + op.writes())
         self._alike: Dict[Hashable, List[Tuple[int, int]]] = {}  # last use and value, those so far
 
     def find(self) -> None:
@@ -65,7 +67,7 @@ class _StandIns:
             if last <= own.last:
                 break
             storage = values[other].storage
-            if storage not in touched and (last > at or storage not in self._handed_on):
+            if storage not in touched and (last > at or storage not in self._gone):
                 return other
         return value
 
