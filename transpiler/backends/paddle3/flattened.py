@@ -7,7 +7,7 @@ reads the buffer, too, and both are let go of by nobody: alone each would still 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
@@ -39,11 +39,13 @@ def link_flattened(graph: Graph, handles: Mapping[int, Any]) -> Dict[int, Frozen
     return names_in_one_memory(pairs)
 
 
-def _total(slices: List[Value], in_chunks: bool) -> Any:
+def _total(slices: List[Value], in_chunks: bool) -> Optional[Size]:
     """Bytes of them all, None if those are not known."""
-    sizes = [each.size for each in slices]
+    sizes = [each.size for each in slices if each.size is not None]
+    if len(sizes) < len(slices):
+        return None
     if not in_chunks:
-        return None if None in sizes else Size.total(sizes)
-    if any(size is None or not size.is_constant for size in sizes):
+        return Size.total(sizes)
+    if not all(size.is_constant for size in sizes):
         return None
     return Size.of(_CHUNK * sum(-(-size.evaluate({}) // _CHUNK) for size in sizes))
