@@ -141,7 +141,13 @@ def test_a_child_that_crashes_has_not_stood_still(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(children, "_STILL_SECONDS", 2)
     paddle.enable_static()
     paddle.static.Executor()  # it has its handler then
-    assert children.in_child(_damage_the_heap, 60).failure == "crashed, and its end stands still"
+    crashed = "crashed, and its end stands still"
+    assert children.in_child(_damage_the_heap, 60).failure == crashed
+    # Nor has its parent, which waits for it.
+    seen = children.in_child(lambda: children.in_child(_damage_the_heap, 60).failure,
+                             60,
+                             has_children=True)
+    assert seen.value == crashed
 
 
 def test_what_a_process_has_started_ends_with_it() -> None:

@@ -158,7 +158,7 @@ def test_a_budget_that_is_refused_though_it_was_said_to_be_kept_is_a_failure(
         'too_little': too_little
     }
     monkeypatch.setattr(trial, '_run', lambda *_: ran)
-    monkeypatch.setattr(trial, 'in_child', lambda *_: Ended(told, ''))
+    monkeypatch.setattr(trial, 'in_child', lambda *_, **__: Ended(told, ''))
     verdict = trial.Verdict(1)
     trial._try_modes(SimpleNamespace(case=None), ['seq'], 0.0, None, verdict)
     assert verdict.failures == failures
@@ -180,7 +180,8 @@ def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_pro
     }
     monkeypatch.setattr(trial, '_run', lambda *_: Ended({which: next(turns[False])}, ''))
     monkeypatch.setattr(
-        trial, 'in_child', lambda *_: Ended({
+        trial, 'in_child',
+        lambda *_, **__: Ended({
             'runs': [{
                 which: next(turns[True])
             }],
@@ -199,8 +200,9 @@ def test_a_program_that_ends_at_another_try_has_failed_if_the_untouched_one_does
         untouched: str, kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = trial.Run({}, 0, 40, 40), trial.Run({}, 0, 40, 90)
     monkeypatch.setattr(trial, '_run', lambda *_: Ended(asdict(before), untouched))
-    monkeypatch.setattr(trial, 'in_child',
-                        lambda *_: Ended(None, 'RuntimeError: optimized: ended with status 11'))
+    monkeypatch.setattr(
+        trial, 'in_child',
+        lambda *_, **__: Ended(None, 'RuntimeError: optimized: ended with status 11'))
     judge = trial._Judge(SimpleNamespace(case=None), None, before, None, True, False, False, 99)
     assert sorted(kind for kind, _ in judge.wrong(after, False)) == kinds
 

@@ -16,6 +16,7 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.hold import regions_to_hold
+from transpiler.passes.orders.early_updates import updates_where_they_fit
 from transpiler.passes.orders.exact_order import improve_windows, optimal_order
 from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
 from transpiler.passes.orders.least import bytes_at_least, is_least
@@ -191,6 +192,36 @@ def test_updates_follow_their_gradients() -> None:
     other = scheduled(graph)
     assert [op.kind for op in other.region_ops(0)] == ['f_grad', 'momentum'] * 8
     assert Timeline(other, COLLECTING, {}).peak_bytes == 5 * UNIT
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=st.builds(straight_graph, st.integers(0, 10**6), st.integers(1, 25), st.just(True)),
+       seed=st.integers(0, 99))
+def test_updates_that_fit_earlier_never_lift_the_peak(graph: Graph, seed: int) -> None:
+    problem = problem_of(graph)
+    order = random_order(graph, 0, random.Random(seed))
+    early = updates_where_they_fit(problem, order)
+    assert allows(dependences(graph, 0), early)
+    assert peak_bytes(problem, early) <= peak_bytes(problem, order)
+
+
+def test_a_small_update_of_two_ops_does_not_wait_behind_a_large_gradient() -> None:
+    """Not at once either, where what it makes would not fit."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('w0 w1', persistable=True)
+    draft.value('small', 4 * 1024)
+    draft.value('term', 4 * 1024)
+    draft.value('large', 9 * 1024)
+    draft.op('f_grad', 'x w0', 'small')
+    draft.op('f_grad', 'x w1', 'large')
+    draft.op('momentum', 'w1 large', 'w1')
+    draft.op('decay', 'small w0', 'term')
+    draft.op('momentum', 'w0 term', 'w0')
+    problem = problem_of(draft.graph)
+    order = list(range(5))
+    assert updates_where_they_fit(problem, order) == [0, 3, 4, 1, 2]
+    assert peak_bytes(problem, [0, 3, 4, 1, 2]) < peak_bytes(problem, order)
 
 
 def test_parts_of_a_sum_are_made_right_before_it() -> None:

@@ -20,7 +20,7 @@ from transpiler.passes.context import PassContext
 
 _MAIN = 0
 # Of the largest term; those of smaller ones are as large, as what is there of the largest one decides.
-_PARTS = 18
+_PARTS = 19
 # Of the most that one op touches. What is smaller is there as a whole: the gradient, the term and their sum need no more than
 # that op.
 _LARGE = 1 / 3

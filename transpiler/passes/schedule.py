@@ -14,6 +14,7 @@ from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
+from transpiler.passes.orders.early_updates import updates_where_they_fit
 from transpiler.passes.orders.exact_order import improve_windows, optimal_if_small
 from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
 from transpiler.passes.orders.least import is_least
@@ -56,8 +57,10 @@ def best_order(problem: OrderProblem,
                 return best
             seen = best
         best = _better(problem, best, heuristic(problem), name, judge, judged)
-    return _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
+    best = _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)
+    return _better(problem, best, updates_where_they_fit(problem, best.order),
+                   f'{best.name}, updates where they fit', judge, judged)
 
 
 def _better(problem: OrderProblem, best: Choice, order: Order, name: str, judge: Judge,
