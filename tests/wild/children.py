@@ -5,6 +5,7 @@ A child has an allocator's peak of its own from zero on, and costs a fork where 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import sys
@@ -30,8 +31,8 @@ class Ended(NamedTuple):
 
 def in_child(function: Callable[[], Any], seconds: float, has_children: bool = False) -> Ended:
     """What `function` returns, which JSON must be able to say, after at most `seconds`. A child that stands still, as a run of Paddle's
-    executor may (see transpiler.stillness), is begun once more; one that `has_children` of its own does so as long as one of those."""
-    still = _STILL_SECONDS * (3 if has_children else 1)
+    executor may (see transpiler.stillness), is begun once more. One that `has_children` of its own watches those, and sleeps meanwhile."""
+    still = math.inf if has_children else _STILL_SECONDS
     ended = _in_one(function, seconds, still)
     return _in_one(function, seconds, still) if ended.failure == _STANDS_STILL else ended
 
