@@ -9,12 +9,10 @@ _OF_RESULTS = ('stop_gradient', 'persistable')
 
 
 def given_attributes(op: Any) -> Dict[str, Any]:
-    """By name. Paddle raises where one that has an element for each result has none for some, as it is when somebody has said so of one
-    result of several: what it takes for said of the others is said of them first, which changes nothing."""
-    try:
-        return op.attrs()
-    except NotImplementedError:
+    """By name. Paddle raises, or ends the process, where one that has an element for each result has none for some, as it is when somebody
+    has said so of one result of several: what it takes for said of the others is said of them first, which changes nothing."""
+    if op.num_results() > 1:
         for name in filter(op.has_attr, _OF_RESULTS):
             for result in (each for each in op.results() if each.initialized()):
                 setattr(result, name, getattr(result, name))
-        return op.attrs()
+    return op.attrs()
