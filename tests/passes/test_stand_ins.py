@@ -7,13 +7,14 @@ from typing import Optional
 
 import pytest
 
-from tests.graphs import Draft
+from tests.graphs import Draft, trained_loop
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, Graph
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_surely, without_collector
+from transpiler.passes.releases.prompt import hand_on_or_release
 from transpiler.passes.releases.stand_ins import read_shapes_of_others
 from transpiler.runtime import COLLECTING, EVERYTHING, Can, Runtime
-from transpiler.analysis.timeline import Timeline
 from transpiler.verify import verify
 
 _LOSES = replace(COLLECTING, can=EVERYTHING - {Can.SHAPES}, in_place=frozenset(), ops_per_release=2)
@@ -105,6 +106,35 @@ def test_what_the_program_lets_go_of_before_does_not_stand_in() -> None:
     ops = draft.graph.regions[0].ops
     ops.insert(4, ops.pop())
     assert _looked_at(draft) == 'dead'
+
+
+def _loop(of_x: str) -> Draft:
+    """In its trips `dead` is read for its shape alone behind its data; `late` has the same, and is dead by then, too. The loop reads
+    the fed `x` if the op of that name does."""
+    draft, body = trained_loop('dead late gradient next')
+    draft.op('exp', 'h', 'dead', region=body)
+    draft.op('exp', 'dead', 'late', region=body)
+    draft.op('tanh', 'late', 'next', region=body)
+    draft.op('like', f'dead {of_x or "next"}', 'gradient', region=body, shape_only=frozenset({0}))
+    draft.op('sum', 'gradient next', 'h', region=body)
+    draft.value('loss', fetched=True)
+    draft.op('mean', 'h', 'loss')
+    return draft
+
+
+def test_in_a_loop_the_shape_is_read_of_what_comes_from_outside_and_stays() -> None:
+    """But not of what the loop begins with, which it may let go of, nor of what is dead: in a body nothing waits to be released."""
+    assert _looked_at(_loop('')) == 'x'
+    assert _looked_at(_loop('x')) == 'next'  # the op reads x itself
+
+
+def test_what_a_trip_makes_is_released_in_it_though_its_shape_is_read_later() -> None:
+    after = hand_on_or_release(_loop('').graph, PassContext(_LOSES, {}))
+    released = [
+        after.values[v].name for op in after.walk() if op.kind == RELEASE and op.region
+        for v in op.writes()
+    ]
+    assert sorted(released) == ['dead', 'gradient', 'late', 'next']
 
 
 def _trained(layers: int) -> Graph:

@@ -119,7 +119,7 @@ class Lifetimes:
         found._graph = graph
         found.positions = self.positions.reordered(graph, region)
         found.position = found.positions.of
-        found.__dict__.pop('_shape_read_until', None)
+        found.__dict__.pop('shape_read_until', None)
         found.by_region = {**self.by_region, region: {}}
         found.shared = []
         facts = graph.regions[region]
@@ -336,21 +336,21 @@ class Lifetimes:
         return found
 
     def release_position(self, lifetime: Lifetime) -> int:
-        """Where the program may let go of an allocation of the main region, at the earliest: not before somebody reads a shape that
-        would go with it."""
-        found = (self._shape_read_until.get(storage, -1) for storage in lifetime.storages)
+        """Where the program may let go of an allocation, at the earliest: not before somebody reads a shape that would go with it."""
+        found = (self.shape_read_until.get(storage, -1) for storage in lifetime.storages)
         return max(lifetime.last, *found)
 
     @cached_property
-    def _shape_read_until(self) -> Dict[int, int]:
-        """By storage of the main region, of which the runtime does not keep the shape: the last position at which that is read."""
+    def shape_read_until(self) -> Dict[int, int]:
+        """By storage whose shape is read when its data is dead, and of which the runtime does not keep it: the last position, in the
+        region that it belongs to, at which it is read."""
         if Can.SHAPES in self.runtime.can:
             return {}
         found: Dict[int, int] = {}
         for value, span in spans(self._graph).items():
-            facts = self._graph.values[value]
-            if facts.region == 0 and span.shape_last > span.last:
-                found[facts.storage] = max(found.get(facts.storage, -1), span.shape_last)
+            storage = self._graph.values[value].storage
+            if span.shape_last > span.last:
+                found[storage] = max(found.get(storage, -1), span.shape_last)
         return found
 
     def _emptied_by(self, kind: str) -> FrozenSet[int]:

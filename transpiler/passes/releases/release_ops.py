@@ -93,9 +93,9 @@ def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
         graph.values[op.operands[i]].storage for op in graph.walk() if op.regions
         for i, _ in op.facts.in_place
     }
-    if Can.SHAPES not in lifetimes.runtime.can:
-        shaped = graph.shapes_read()  # of the main region, releases wait for those that read it
-        lost.update(v.storage for v in graph.values if v.region and v.storage in shaped)
+    # Of the main region, releases wait for those that read it.
+    lost.update(
+        v.storage for v in graph.values if v.region and v.storage in lifetimes.shape_read_until)
     may = handing_on(graph, lifetimes.runtime)
     for op, source, target in lifetimes.shared:
         if not may(graph.ops[op], source):
