@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import random
 from itertools import permutations
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from tests.graphs import Draft
 from transpiler.analysis.dependences import Dependences, dependences
@@ -29,6 +29,42 @@ def straight_graph(seed: int, ops: int, training: bool = False) -> Graph:
         draft.op('op', ' '.join(reads), name, in_place=((0, 0),) if dice.random() < 0.4 else ())
         names.append(name)
     return draft.graph
+
+
+def net_with_updates(sizes: Sequence[Tuple[int, int]], steps: int) -> Graph:
+    """Layers by the units of their weights, and of what they read. To each gradient so many terms of a unit are added before the
+    update, each made of the weight."""
+    draft = Draft()
+    draft.value('h0', sizes[0][1] * 1024, fed=True)
+    for layer, (units, _) in enumerate(sizes):
+        made = sizes[min(layer + 1, len(sizes) - 1)][1] * 1024
+        draft.value(f'w{layer}', units * 1024, persistable=True, parameter=True)
+        draft.value(f'h{layer + 1}', made)
+        draft.value(f'dh{layer + 1}', made)
+        draft.op('product', f'h{layer} w{layer}', f'h{layer + 1}')
+    last = len(sizes)
+    draft.op('loss', f'h{last}', f'dh{last}')
+    for layer in reversed(range(last)):
+        _update(draft, layer, sizes[layer][0] * 1024, steps)
+        if layer:
+            draft.op('gradient', f'w{layer} dh{layer + 1}', f'dh{layer}')
+    return draft.graph
+
+
+def _update(draft: Draft, layer: int, rows: int, steps: int) -> None:
+    weight, total = f'w{layer}', f'dw{layer}'
+    draft.value(total, rows)
+    draft.op('gradient', f'h{layer} dh{layer + 1}', total)
+    for step in range(steps):
+        made = [f'rows{layer}.{step}', f'term{layer}.{step}', f'sum{layer}']
+        draft.values(' '.join(made[:2]))
+        if not step:
+            draft.value(made[2], rows)
+        draft.op('rows', weight, made[0])
+        draft.op('scale', made[0], made[1], in_place=((0, 0),))
+        draft.op('add', f'{total} {made[1]}', made[2], in_place=((0, 0),))
+        total = made[2]
+    draft.op('sgd', f'{weight} {total}', weight)
 
 
 def allows(found: Dependences, order: Order) -> bool:

@@ -73,6 +73,18 @@ def test_what_saves_less_than_its_ops_cost_stays() -> None:
     assert sum_by_rows(_decayed(), PassContext(COLLECTING, {})) == _decayed()
 
 
+def test_there_are_as_many_parts_as_save_more_than_their_ops_cost() -> None:
+    """The dearer the ops, the fewer; what all of them cost is less than what they save."""
+    counts = []
+    for op_bytes in (1, 4, 16, 24, 32, 48):
+        upkeep = Upkeep(segment_op_bytes=op_bytes)
+        new = sum_by_rows(_decayed(), PassContext(replace(COLLECTING, upkeep=upkeep), {}))
+        peak = Timeline(new, COLLECTING, {}).peak_bytes
+        counts.append(len(_of_kind(new, ADD_ROWS)))
+        assert (len(list(new.walk())) - len(list(_decayed().walk()))) * op_bytes < 2 * UNIT - peak
+    assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1] > 1
+
+
 def test_a_program_that_is_larger_elsewhere_keeps_its_small_terms() -> None:
     graph, large = _decayed(), Size.of(1000 * UNIT)
     x, y = (graph.new_value(name, 0, shape=(large,), size=large, dtype='U8') for name in 'xy')

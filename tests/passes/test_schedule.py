@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.assignment.checker import partitions
 from tests.graphs import Draft, dims_of, generated
-from tests.orders import allows, problem_of, random_order, reordered, straight_graph, topological_orders
+from tests.orders import allows, net_with_updates, problem_of, random_order, reordered, straight_graph, topological_orders
 from transpiler.analysis.dependences import dependences
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import Graph, RegionKind
@@ -18,7 +18,8 @@ from transpiler.passes.context import PassContext
 from transpiler.passes.hold import regions_to_hold
 from transpiler.passes.orders.early_updates import updates_where_they_fit
 from transpiler.passes.orders.exact_order import improve_windows, optimal_order
-from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy
+from transpiler.passes.orders.grouped import groups_of, updates_as_one
+from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy, update_chains
 from transpiler.passes.orders.least import bytes_at_least, is_least
 from transpiler.passes.orders.order_problem import region_problem
 from transpiler.passes.orders.simulator import peak_bytes, profile
@@ -51,6 +52,31 @@ def inner_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
 def test_every_heuristic_gives_a_valid_order(name: str, graph: Graph) -> None:
     order = CANDIDATES[name](problem_of(graph))
     assert allows(dependences(graph, 0), order)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs)
+def test_groups_of_updates_run_in_valid_orders(graph: Graph) -> None:
+    problem = problem_of(graph)
+    groups = groups_of(problem, update_chains(problem))
+    of_groups = updates_as_one(problem, groups)
+    several = [ops for ops in groups.members if len(ops) > 1]
+    assert (of_groups is not None) == bool(several)
+    for heuristic in HEURISTICS.values() if several else ():
+        order = groups.expanded(heuristic(of_groups))
+        assert allows(dependences(graph, 0), order)
+        for ops in several:
+            assert order[order.index(ops[0]):][:len(ops)] == ops
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.tuples(st.integers(1, 64), st.integers(1, 16)), min_size=1, max_size=8),
+       steps=st.integers(1, 24))
+def test_updates_of_several_ops_get_the_orders_of_those_of_one(sizes: List[Tuple[int, int]],
+                                                               steps: int) -> None:
+    """A term has a unit, and is made in the memory of the rows."""
+    bare, chained = (problem_of(net_with_updates(sizes, each)) for each in (0, steps))
+    assert best_order(chained).peak <= best_order(bare).peak + UNIT
 
 
 @settings(max_examples=60, deadline=None)

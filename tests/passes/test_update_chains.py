@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
@@ -14,16 +13,13 @@ import paddle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harness import WITHOUT_INPLACE, Case, Mode, check, fingerprint, least_peak, new_programs
+from tests.harness import WITHOUT_INPLACE, Case, Mode, check, least_peak, new_programs
 from tests.orders import problem_of, straight_graph
 from tests.scenarios.common import data, floats, integers, random_feed
 from transpiler import memory_optimize
-from transpiler.backends.paddle2.importer import import_program
 from transpiler.backends.settings import has_cpu_kernels_alone
 from transpiler.ir import Graph
 from transpiler.passes.orders.heuristics import update_chains, updates_early
-from transpiler.planning import PlanOptions, plan
-from transpiler.runtime import COLLECTING, Can
 
 WIDTH, DEPTH, ROWS = 1536, 2, 4
 TERM = 4 * WIDTH * WIDTH  # bytes of what one weight's decay makes
@@ -137,27 +133,29 @@ def test_resnet18_with_weight_decay_needs_no_more_than_the_bare_one(decayed: Cal
     """But for the largest weight's term, where it is not made in parts."""
     bare, case = resnet18_bare(), decayed()
     largest = max(4 * math.prod(weight.shape) for weight in case.main.all_parameters())
-    # Where gradients are made one by one, all updates of the bare one can be put off to where the peak is not.
-    together = replace(COLLECTING, can=COLLECTING.can - {Can.SEPARATE})
-    limit = plan(
-        import_program(fingerprint(bare.main), bare.fetch).graph, together, {},
-        PlanOptions(recompute=recompute or '')).after.peak_bytes
+    limit = memory_optimize(bare.main, fetch_list=bare.fetch, recompute=recompute).peak_bytes_after
     peak = memory_optimize(case.main, fetch_list=case.fetch, recompute=recompute).peak_bytes_after
     assert peak <= limit * 1.05 + (0 if IN_PARTS else largest)
 
 
 @pytest.mark.skipif(not IN_PARTS, reason='terms are made whole on this build')
-def test_resnet18_of_larger_images_needs_hardly_more_with_weight_decay() -> None:
-    """Updates of several ops are run as early as they fit, so small gradients do not wait behind large ones."""
+@pytest.mark.parametrize('recompute', (False, 'auto'))
+@pytest.mark.parametrize('name, size', [('resnet18', 64), ('alexnet', 96), ('googlenet', 96),
+                                        ('vgg11', 64), ('mobilenet_v2', 64)])
+def test_nets_need_hardly_more_with_weight_decay(name: str, size: int, recompute: Any) -> None:
+    """Orders are looked for with each update as one op, whatever goes before it, and updates run as early as they fit; so small
+    gradients do not wait behind large ones. Large terms are made in more parts."""
 
     def peak(decay: Any) -> int:
         with new_programs() as (main, _):
-            image = paddle.static.data('image', [None, 3, 64, 64])
+            image = paddle.static.data('image', [None, 3, size, size])
             label = paddle.static.data('label', [None, 1], 'int64')
-            scores = paddle.vision.models.resnet18(num_classes=10)(image)
+            scores = getattr(paddle.vision.models, name)(num_classes=10)(image)
+            scores = scores[0] if isinstance(scores, (list, tuple)) else scores
             loss = paddle.nn.functional.cross_entropy(scores, label)
             paddle.optimizer.SGD(0.01, weight_decay=decay).minimize(loss)
-        return memory_optimize(main, fetch_list=[loss], batch_size=8).peak_bytes_after
+        options = dict(batch_size=8, recompute=recompute)
+        return memory_optimize(main, fetch_list=[loss], **options).peak_bytes_after
 
     bare = peak(None)
     assert peak(1e-4) <= 1.05 * bare and peak(_l1()) <= 1.05 * bare

@@ -9,21 +9,22 @@ term is large; the ops that made it are cloned, and run where the sum did.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.ir import ADD_ROWS, ROW_NUMBERS, ROWS, Graph, Meaning, Op, OpFacts, Size, ValueKind
 from transpiler.ir.dtypes import ROW_NUMBER, SINGLE_AND_DOUBLE
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.context import PassContext
+from transpiler.runtime import Can
 
 _MAIN = 0
-# Of the largest term; those of smaller ones are as large, as what is there of the largest one decides.
-_PARTS = 19
-# Of the most that one op touches. What is smaller is there as a whole: the gradient, the term and their sum need no more than
-# that op.
-_LARGE = 1 / 3
+# Of the largest term, at the least; those of smaller ones are as large, as what is there of the largest one decides.
+_PARTS = 21
+# Of the most that one op touches. What is smaller is there as a whole.
+_LARGE = 1 / 16
 _AROUND = 3  # ops of a part, but for those that make its term
 _ADDS = OpFacts(in_place=((0, 0),), same_name=True, means=Meaning.ROWS_ADDED)
 
@@ -40,7 +41,9 @@ class _Splitter:
     def __init__(self, graph: Graph, context: PassContext) -> None:
         self._graph = graph
         self._dims = context.dims
-        self._op_bytes = context.runtime.upkeep.segment_op_bytes  # of an op in a long program
+        upkeep = context.runtime.upkeep
+        self._op_bytes = (upkeep.segment_op_bytes
+                          if Can.SEGMENT in context.runtime.can else upkeep.op_bytes)
         self._cloner = Cloner(graph, _MAIN, '@ROWS')
         self._position = {op: at for at, op in enumerate(graph.regions[_MAIN].ops)}
         self._writers: Dict[int, List[int]] = {}  # storage -> positions of the ops that write it
@@ -57,11 +60,12 @@ class _Splitter:
         large = _LARGE * max(map(self._touched, self._graph.region_ops(_MAIN)), default=0)
         found = [(op, self._made_by(op)) for op in self._graph.region_ops(_MAIN)]
         sums = [(op, made_by) for op, made_by in found if made_by and self._bytes(op) >= large]
-        there = max((self._bytes(op) for op, _ in sums), default=0) // _PARTS
+        largest = max(sums, key=lambda each: self._bytes(each[0]), default=None)
+        there = self._there(*largest) if largest else 0
         instead: Dict[int, List[int]] = {}
         for op, made_by in sums:
-            parts = self._parts(op, there // min(len(made_by), 2))
-            if self._pays(op, len(made_by), len(parts)):
+            parts = self._parts(op, made_by, there)
+            if len(parts) > 1:
                 instead.update((maker.id, []) for maker in made_by)
                 instead[op.id] = self._split(op, made_by, parts)
         region = self._graph.regions[_MAIN]
@@ -77,17 +81,29 @@ class _Splitter:
         """Of the term, or the sum, of `op`."""
         return self._graph.values[op.results[0]].size.evaluate({})
 
-    def _parts(self, op: Op, part_bytes: int) -> List[Tuple[int, int]]:
-        """From which row to which each part goes; what several ops make one after the other is there twice."""
+    def _there(self, op: Op, made_by: Sequence[Op]) -> int:
+        """Bytes of the largest term that are there at a time: what makes them and what the executor keeps for the ops least together,
+        but for a term that is small."""
+        least = math.isqrt(self._bytes(op) * _held(made_by) * self._upkeep(made_by))
+        return max(1, min(self._bytes(op) // _PARTS, least))
+
+    def _parts(self, op: Op, made_by: Sequence[Op], there: int) -> List[Tuple[int, int]]:
+        """From which row to which each part goes, if so many bytes are to be there at a time; it is one if no number of them saves
+        more than the executor keeps for their ops."""
         rows = self._graph.values[op.results[0]].shape[0].evaluate({})
-        step = max(1, part_bytes * rows // self._bytes(op))
+        wanted = -(-self._bytes(op) * _held(made_by) // there)
+        step = -(-rows // max(1, min(wanted, self._most(op, made_by))))
         return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
-    def _pays(self, op: Op, makers: int, parts: int) -> bool:
-        """Whether it saves more than the executor keeps for the ops."""
-        term = self._bytes(op)
-        there = term * min(makers, 2) // parts
-        return term - there > parts * (makers + _AROUND) * self._op_bytes
+    def _most(self, op: Op, made_by: Sequence[Op]) -> int:
+        """In how many parts the term saves more than the executor keeps for them: term - held * term / parts > parts * upkeep."""
+        term, upkeep = self._bytes(op), self._upkeep(made_by)
+        root = term * term - 4 * upkeep * _held(made_by) * term
+        return (term + math.isqrt(root)) // (2 * upkeep) if root > 0 else 0
+
+    def _upkeep(self, made_by: Sequence[Op]) -> int:
+        """What the executor keeps for the ops of a part."""
+        return max(1, (len(made_by) + _AROUND) * self._op_bytes)
 
     def _made_by(self, op: Op) -> List[Op]:
         """The ops that make the second term of `op`, the last one first; none if it cannot be split."""
@@ -171,3 +187,8 @@ class _Splitter:
         value.shape = (Size.of(rows[1] - rows[0]),)
         value.size = value.shape[0] * element
         return value.id
+
+
+def _held(made_by: Sequence[Op]) -> int:
+    """How many parts are there at a time, which several ops make one after the other."""
+    return min(len(made_by), 2)

@@ -16,7 +16,8 @@ from transpiler.ir import Graph, Unit
 from transpiler.passes.context import PassContext
 from transpiler.passes.orders.early_updates import updates_where_they_fit
 from transpiler.passes.orders.exact_order import improve_windows, optimal_if_small
-from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, updates_early
+from transpiler.passes.orders.grouped import groups_of, updates_as_one
+from transpiler.passes.orders.heuristics import HEURISTICS, Heuristic, update_chains, updates_early
 from transpiler.passes.orders.least import is_least
 from transpiler.passes.orders.order_problem import Order, OrderProblem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes
@@ -57,6 +58,12 @@ def best_order(problem: OrderProblem,
                 return best
             seen = best
         best = _better(problem, best, heuristic(problem), name, judge, judged)
+    groups = groups_of(problem, update_chains(problem))
+    of_groups = updates_as_one(problem, groups)
+    if of_groups is not None:
+        found = best_order(of_groups, candidates)
+        best = _better(problem, best, groups.expanded(found.order), f'{found.name}, updates as one',
+                       judge, judged)
     best = _better(problem, best, improve_windows(problem, best.order), f'{best.name}, windows',
                    judge, judged)
     return _better(problem, best, updates_where_they_fit(problem, best.order),

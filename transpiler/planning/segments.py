@@ -21,11 +21,14 @@ from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
 from transpiler.passes.releases.unread import named_unread
 from transpiler.planning.plans import Plan, PlanOptions
+from transpiler.planning.sequences import ROW_SUMS
 from transpiler.runtime import Can, Runtime
 
 # What segments have to save at least. A tenth of the first run's time is nothing that anyone waits for.
 _WORTH_BYTES = 32 << 20
 _WORTH_SECONDS = 2.0
+# Where sums are made by rows: for that alone most of the ops may be there, and what they take may be no more than they save.
+_WORTH_BYTES_BY_ROWS = 4 << 20
 _LEAST_OPS = 16  # of a segment, where they are not forced
 
 _CANNOT = 'the runtime, by the settings in force, cannot run them'
@@ -90,19 +93,19 @@ def _why_not(chosen: Plan, options: PlanOptions, runtime: Runtime) -> str:
         return _FORGETS
     uncut = chosen.upkeep_after
     if options.segments is None and not _gains(
-            uncut, upkeep(chosen.graph, runtime, segments_of(chosen.graph))):
+            chosen, uncut, upkeep(chosen.graph, runtime, segments_of(chosen.graph))):
         return _NO_GAIN
     return ''
 
 
-def _gains(before: UpkeepOf, after: UpkeepOf) -> bool:
-    return (before.bytes - after.bytes > _WORTH_BYTES or
-            before.seconds - after.seconds > _WORTH_SECONDS)
+def _gains(chosen: Plan, before: UpkeepOf, after: UpkeepOf) -> bool:
+    worth = _WORTH_BYTES_BY_ROWS if ROW_SUMS in chosen.steps else _WORTH_BYTES
+    return (before.bytes - after.bytes > worth or before.seconds - after.seconds > _WORTH_SECONDS)
 
 
 def _why_worse(chosen: Plan, cut: _Cut, context: PassContext) -> str:
     before, after = chosen.upkeep_after, upkeep(cut.graph, context.runtime, cut.segments)
-    if not _gains(before, after):
+    if not _gains(chosen, before, after):
         return _NO_GAIN
     # Never above the untouched program, and above the plan by no more than half of what is saved: that is an estimate.
     room = max(0, before.bytes - after.bytes - _WORTH_BYTES) // 2

@@ -8,6 +8,7 @@ from typing import Callable, Dict, List, Mapping, Set, Tuple
 
 from transpiler.analysis.dependences import successors
 from transpiler.assignment import topological
+from transpiler.passes.orders.grouped import groups_of
 from transpiler.passes.orders.order_problem import Order, OrderProblem
 from transpiler.passes.orders.simulator import Simulator
 
@@ -34,20 +35,10 @@ def updates_early(problem: OrderProblem) -> Order:
     the fused optimizers of PyTorch do the same inside backward); the rest of the chain decays weights or clips.
     """
     chains = update_chains(problem)
-    members: Dict[int, Order] = {}
-    for op, update in enumerate(chains):
-        members.setdefault(op if update < 0 else update, []).append(op)
-    heads = sorted(members)
-    number = {op: at for at, head in enumerate(heads) for op in members[head]}
-    before = [
-        sorted({number[p]
-                for op in members[head]
-                for p in problem.before[op]} - {at})
-        for at, head in enumerate(heads)
-    ]
-    order = topological.by_priority(before, successors(before),
-                                    [(chains[head] < 0,) for head in heads])
-    return [op for at in order for op in members[heads[at]]]
+    groups = groups_of(problem, chains)
+    order = topological.by_priority(groups.before, successors(groups.before),
+                                    [(chains[ops[-1]] < 0,) for ops in groups.members])
+    return groups.expanded(order)
 
 
 def update_chains(problem: OrderProblem) -> List[int]:
