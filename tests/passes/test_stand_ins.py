@@ -128,8 +128,16 @@ def test_in_a_loop_the_shape_is_read_of_what_comes_from_outside_and_stays() -> N
     assert _looked_at(_loop('x')) == 'next'  # the op reads x itself
 
 
+def test_in_a_loop_nothing_stands_in_that_has_the_dims_of_the_last_trip() -> None:
+    draft = _loop('')
+    for value in draft.graph.values:
+        value.follows = frozenset({'h (1)'})  # which the loop hands on
+    assert _looked_at(draft) == 'dead'
+
+
 def test_what_a_trip_makes_is_released_in_it_though_its_shape_is_read_later() -> None:
-    after = hand_on_or_release(_loop('').graph, PassContext(_LOSES, {}))
+    context = PassContext(_LOSES, {})
+    after = hand_on_or_release(read_shapes_of_others(_loop('').graph, context), context)
     released = [
         after.values[v].name for op in after.walk() if op.kind == RELEASE and op.region
         for v in op.writes()

@@ -56,7 +56,8 @@ def _hold(runner: Runner, best: Plan, lags: bool, budget: Optional[int]) -> Plan
             continue
         if not _lags(runner, best):
             break
-        candidate = runner.run(sequence, start)
+        candidate = runner.run(sequence,
+                               without_waiting(runner, start) if PROMPT in sequence else start)
         late = candidate.after.lagging_peak_bytes
         if (candidate.after.peak_bytes <= best.after.peak_bytes * _WORTH_A_CHANGE and
                 _needs_no_more(candidate, best) and

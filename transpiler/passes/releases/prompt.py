@@ -20,15 +20,11 @@ from transpiler.passes.context import SMALL_SHARE, PassContext
 from transpiler.passes.releases.in_time import release_in_time
 from transpiler.passes.releases.release_ops import (handing_on, in_place_by_op, last_uses,
                                                     unreleasable, write_releases)
-from transpiler.passes.releases.stand_ins import read_shapes_of_others
-from transpiler.runtime import Can
 
 
 def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     """Lets ops of loops and branches work in place, under two names, wherever Paddle does so in the main block; what is
     left, and would raise the peak if it were freed late, is released at once."""
-    if Can.SHAPES not in context.runtime.can:
-        read_shapes_of_others(graph, context)
     # Before there are SHARE ops: what those name looks like the business of others.
     rules = context.interference(graph)
     _share_in_inner_regions(graph, context, rules)

@@ -92,12 +92,15 @@ class _StandIns:
 
 
 def _there_all_the_while(graph: Graph, region: Region) -> Tuple[int, ...]:
-    """What comes into `region` from outside, but for what its op lets go of or changes: what a loop begins with."""
+    """What comes into `region` from outside and has dims that inputs alone decide, but for what its op lets go of or changes: what a
+    loop begins with. Whoever follows what a loop hands on has the dims of its last trip."""
     if region.op < 0:
         return ()
-    op = graph.ops[region.op]
+    op, fed = graph.ops[region.op], {v.name for v in graph.values if v.fed}
     given_up = set(op.writes())
-    return tuple(v for v in op.reads() if v not in given_up and not graph.values[v].persistable)
+    return tuple(
+        v for v in op.reads()
+        if v not in given_up and not graph.values[v].persistable and graph.values[v].follows <= fed)
 
 
 def _of_several(graph: Graph) -> Iterator[int]:
