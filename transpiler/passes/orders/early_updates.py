@@ -43,7 +43,7 @@ class _Early:
     def run(self) -> Order:
         for head, missing in self._missing.items():
             if not missing:
-                heapq.heappush(self._waiting, (self._needs(head), head))
+                self._put_in_line(head)
         for op in self._given:
             if not self._done[op]:
                 self._run(op)
@@ -58,7 +58,10 @@ class _Early:
         for head in {self._head[after] for after in self._problem.after[op]} - {-1, self._head[op]}:
             self._missing[head] -= 1
             if not self._missing[head]:
-                heapq.heappush(self._waiting, (self._needs(head), head))
+                self._put_in_line(head)
+
+    def _put_in_line(self, head: int) -> None:
+        heapq.heappush(self._waiting, (self._needs(head), head))
 
     def _run_what_fits(self) -> None:
         while self._waiting and self._level + self._waiting[0][0] <= self._most:
