@@ -16,9 +16,11 @@ from transpiler.ir import MEMORY_KINDS, Graph, Op, Value, ValueKind
 from transpiler.passes.context import PassContext
 
 
-def add_up_in_place(graph: Graph, _context: PassContext) -> Graph:
-    """Has each sum take the memory of the one before, or of its first term."""
-    for argument, result in (*carried_sums(graph), *_ending_first_terms(graph)):
+def add_up_in_place(graph: Graph, context: PassContext) -> Graph:
+    """Has each sum take the memory of the one before, or of its first term. Not of that where the runtime keeps what is dead: a later run
+    needs more then (drawn program 17 of Paddle 3, 380 bytes)."""
+    terms = _ending_first_terms(graph) if context.runtime.collects else ()
+    for argument, result in (*carried_sums(graph), *terms):
         graph.change(result, storage=graph.values[argument].storage)
     return graph
 
