@@ -54,24 +54,34 @@ def test_every_heuristic_gives_a_valid_order(name: str, graph: Graph) -> None:
     assert allows(dependences(graph, 0), order)
 
 
+layer_sizes = st.lists(st.tuples(st.integers(1, 64), st.integers(1, 16)), min_size=1, max_size=8)
+
+
 @settings(max_examples=40, deadline=None)
-@given(graph=graphs)
-def test_groups_of_updates_run_in_valid_orders(graph: Graph) -> None:
+@given(sizes=layer_sizes, steps=st.integers(1, 24))
+def test_groups_of_updates_run_in_valid_orders(sizes: List[Tuple[int, int]], steps: int) -> None:
+    graph = net_with_updates(sizes, steps)
     problem = problem_of(graph)
     groups = groups_of(problem, update_chains(problem))
     of_groups = updates_as_one(problem, groups)
     several = [ops for ops in groups.members if len(ops) > 1]
-    assert (of_groups is not None) == bool(several)
-    for heuristic in HEURISTICS.values() if several else ():
+    assert of_groups is not None and several
+    for heuristic in HEURISTICS.values():
         order = groups.expanded(heuristic(of_groups))
         assert allows(dependences(graph, 0), order)
         for ops in several:
             assert order[order.index(ops[0]):][:len(ops)] == ops
 
 
+@settings(max_examples=40, deadline=None)
+@given(graph=graphs)
+def test_there_is_no_problem_of_groups_of_one_op(graph: Graph) -> None:
+    problem = problem_of(graph)
+    assert updates_as_one(problem, groups_of(problem, [-1] * len(problem))) is None
+
+
 @settings(max_examples=60, deadline=None)
-@given(sizes=st.lists(st.tuples(st.integers(1, 64), st.integers(1, 16)), min_size=1, max_size=8),
-       steps=st.integers(1, 24))
+@given(sizes=layer_sizes, steps=st.integers(1, 24))
 def test_updates_of_several_ops_get_the_orders_of_those_of_one(sizes: List[Tuple[int, int]],
                                                                steps: int) -> None:
     """A term has a unit, and is made in the memory of the rows."""

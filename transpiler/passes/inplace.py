@@ -5,13 +5,13 @@ Needs: storages that reuse has not shared yet; others are left as they are. Keep
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Set
 
 from transpiler.analysis.positions import Positions
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext, Reuse
 from transpiler.passes.side_by_side import EveryOrder
+from transpiler.passes.tenants import in_shared_storages
 
 
 def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
@@ -25,7 +25,7 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
     rules = context.interference(graph)
     position = Positions(graph).of
     every_order = EveryOrder(graph) if context.parallel else None
-    shared = _shared_before(graph)
+    shared = in_shared_storages(graph)
     merged: Set[int] = set()  # values that already gave their storage to a result
     for op in graph.walk():
         at = position[op.id]
@@ -41,8 +41,3 @@ def coalesce_in_place(graph: Graph, context: PassContext) -> Graph:
             graph.change(target, storage=graph.values[source].storage)
             context.reuses.append(Reuse(target, graph.values[source].storage, 'in-place', 0))
     return graph
-
-
-def _shared_before(graph: Graph) -> Set[int]:
-    tenants = Counter(v.storage for v in graph.values)
-    return {v.id for v in graph.values if tenants[v.storage] > 1}

@@ -82,8 +82,8 @@ class _Splitter:
         return self._graph.values[op.results[0]].size.evaluate({})
 
     def _there(self, op: Op, made_by: Sequence[Op]) -> int:
-        """Bytes of the largest term that are there at a time: what makes them and what the executor keeps for the ops least together,
-        but for a term that is small."""
+        """Bytes that are to be there at a time of `op`'s term, the largest: so many that they and what the executor keeps for the ops
+        of all parts are least together, but no more than a `_PARTS`th of it."""
         least = math.isqrt(self._bytes(op) * _held(made_by) * self._upkeep(made_by))
         return max(1, min(self._bytes(op) // _PARTS, least))
 

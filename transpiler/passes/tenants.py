@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Dict, Hashable, List, Tuple
+from typing import Dict, Hashable, List, Set, Tuple
 
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.lifetimes import largest
@@ -57,3 +58,9 @@ def _tenant(graph: Graph, storage: int, values: List[int], rules: Interference) 
                   shape=value.extent,
                   closed=is_closed,
                   values=tuple(values))
+
+
+def in_shared_storages(graph: Graph) -> Set[int]:
+    """Values whose storage others have, too."""
+    tenants = Counter(value.storage for value in graph.values)
+    return {value.id for value in graph.values if tenants[value.storage] > 1}

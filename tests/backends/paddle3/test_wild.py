@@ -198,6 +198,9 @@ def test_attributes_that_say_something_of_some_results_alone_are_read(said_of: i
     case = branch_with_weights(said_of)
     back = [op for op in case.main.global_block().ops if op.name() == 'pd_op.if'][-1]
     assert 'AttrNull' in str(back)
+    if said_of:
+        with pytest.raises(NotImplementedError):
+            back.attrs()
     optimized(case)
     with in_order():
         assert_same(run(branch_with_weights(said_of), 3), run(case, 3))

@@ -49,6 +49,10 @@ def update_chains(problem: OrderProblem) -> List[int]:
     before another is of the chain. An op stays where it is if anything but such chains stands between it and its update:
     that it is put off, to the last of the terms of a gradient, say, could keep alive what it reads.
     """
+    return problem.once('update chains', lambda: _find_update_chains(problem))
+
+
+def _find_update_chains(problem: OrderProblem) -> List[int]:
     made = bytes_made(problem)
     found = [-1] * len(problem)
     later: Dict[int, Set[int]] = {}  # by update: those that directly wait for it

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Dict, FrozenSet, Hashable, Iterator, List, Optional, Tuple
 
@@ -18,6 +17,7 @@ from transpiler.analysis.positions import Positions, Span, spans
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, SHARE, Graph, Op, Region, Value, ValueKind
 from transpiler.passes.context import PassContext
+from transpiler.passes.tenants import in_shared_storages
 
 
 def read_shapes_of_others(graph: Graph, context: PassContext) -> Graph:
@@ -35,7 +35,8 @@ class _StandIns:
         self._gone: FrozenSet[int] = frozenset(
             source for _, source, _ in timeline.lifetimes.shared).union(
                 (graph.values[v].storage for op in graph.walk() if op.kind in (RELEASE, SHARE)
-                 for v in op.reads() + op.writes()), _of_several(graph))
+                 for v in op.reads() + op.writes()),
+                (graph.values[v].storage for v in in_shared_storages(graph)))
         # By region and look: last use and value, those so far.
         self._alike: Dict[int, Dict[Hashable, List[Tuple[int, int]]]] = {
             region.id: {} for region in graph.regions
@@ -101,12 +102,6 @@ def _there_all_the_while(graph: Graph, region: Region) -> Tuple[int, ...]:
     return tuple(
         v for v in op.reads()
         if v not in given_up and not graph.values[v].persistable and graph.values[v].follows <= fed)
-
-
-def _of_several(graph: Graph) -> Iterator[int]:
-    """Storages that several values have in turn."""
-    tenants = Counter(value.storage for value in graph.values)
-    return (storage for storage, found in tenants.items() if found > 1)
 
 
 def _look(value: Value) -> Optional[Hashable]:
