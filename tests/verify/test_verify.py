@@ -14,7 +14,7 @@ from tests.graphs import (Draft, Trace, dims_of, eligible, generated, interferin
 from transpiler.analysis.dependences import dependences
 from transpiler.analysis.kept import kept_bytes
 from transpiler.errors import VerificationError
-from transpiler.ir import Graph, Op, RegionKind
+from transpiler.ir import Graph, Op, RegionKind, Size
 from transpiler.ir.boundary import divide
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
@@ -420,6 +420,30 @@ def test_an_output_over_an_input_needs_an_operator_that_works_in_place() -> None
     apart, in_place = two_ops(), two_ops(in_place=((0, 0),), same_name=True)
     assert not accepted(apart.graph, merged(apart.graph, apart.id('a'), apart.id('b')))
     assert accepted(in_place.graph, merged(in_place.graph, in_place.id('a'), in_place.id('b')))
+
+
+def in_other_dims(**facts: Any) -> Draft:
+    """`b` has the elements of `a` in other dims."""
+    draft = two_ops(in_place=((0, 0),), same_name=True, **facts)
+    draft.graph.values[draft.id('b')].shape = (Size.of(32), Size.of(32))
+    return draft
+
+
+def test_an_output_over_an_input_of_other_dims_needs_an_operator_that_changes_nothing_else(
+) -> None:
+    for same_bytes in (False, True):
+        draft = in_other_dims(same_bytes=same_bytes)
+        over = merged(draft.graph, draft.id('a'), draft.id('b'))
+        assert accepted(draft.graph, over) is same_bytes
+
+
+def test_an_output_over_an_input_of_other_dims_takes_its_shape_from_nobody_who_reads_it_later(
+) -> None:
+    for reads, fine in (('a c', False), ('b c', True)):
+        draft = in_other_dims(same_bytes=True)
+        draft.value('d', fetched=True)
+        draft.op('like', reads, 'd', shape_only=frozenset({0}))
+        assert accepted(draft.graph, merged(draft.graph, draft.id('a'), draft.id('b'))) is fine
 
 
 def test_an_output_over_an_input_that_is_named_twice_is_rejected() -> None:

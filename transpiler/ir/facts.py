@@ -95,6 +95,7 @@ class OpFacts:
     asynchronous: bool = False  # it may still be at work when the next op starts
     in_place: Tuple[Tuple[int, int], ...] = ()
     same_name: bool = False
+    same_bytes: bool = False  # its result is what it may work on, byte by byte, in other dims: that may be one variable, too
     onto: Tuple[Tuple[int, int], ...] = ()
     one_memory: Tuple[Tuple[int, int], ...] = ()
     converts: bool = False  # its kernel wants another layout or type: the runtime converts what it reads, and its results

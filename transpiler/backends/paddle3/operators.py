@@ -48,6 +48,10 @@ EACH_ELEMENT_ALONE: FrozenSet[str] = frozenset({
 })  # yapf: disable
 # Their kernels add to the first of the list that they are given, where that is the variable of the result.
 ADD_TO_THE_FIRST: FrozenSet[str] = frozenset({'add_n'})
+# Their result is what they may work in place on, in other dims, and their kernels ask for no dims of that: what is squeezed, or gets more
+# dims, may be so twice in one variable.
+SAME_BYTES: FrozenSet[str] = frozenset(
+    {'flatten', 'flatten_grad', 'reshape', 'reshape_grad', 'squeeze_grad', 'unsqueeze_grad'})
 # State that is carried on, and on which nothing else depends that is computed: (operand, result) slots by name. Batch
 # statistics make batch_norm's result; running ones do as soon as one of the attributes is set.
 STATE: Mapping[str, Tuple[Tuple[str, str], ...]] = MappingProxyType(

@@ -18,8 +18,8 @@ from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, EACH_ELEMENT_ALONE,
-                                                   NOT_IN_PLACE, SIDE_EFFECTS, STATE, STATE_IS_USED,
-                                                   UNSEEDED_RANDOM, work_of)
+                                                   NOT_IN_PLACE, SAME_BYTES, SIDE_EFFECTS, STATE,
+                                                   STATE_IS_USED, UNSEEDED_RANDOM, work_of)
 from transpiler.backends.paddle3.replaying import replay_of
 from transpiler.ir import OpFacts
 
@@ -56,6 +56,7 @@ class OpRegistry:
                        in_place=in_place,
                        same_name=all(
                            _looks(op.operand_source(a)) == _looks(op.result(b)) for a, b in slots),
+                       same_bytes=bool(in_place) and kind in SAME_BYTES,
                        onto=_onto(op, kind, operands, results),
                        shape_only=shape_only,
                        apart=bool(shape_only),

@@ -113,12 +113,27 @@ def handing_on(graph: Graph, runtime: Runtime) -> Callable[[Op, int], bool]:
     passed.update(inner for region in graph.regions for _, inner in region.arguments)
     passed.update(v for region in graph.regions[1:] for v in graph.ops[region.ops[-1]].reads())
     storages = {graph.values[v].storage for v in passed}
+    shaped = _shapes_read_on(graph) if Can.UNITE in runtime.can else frozenset()
 
     def may(op: Op, storage: int) -> bool:
-        return op.kind == SHARE or (Can.UNITE in runtime.can and op.facts.same_name and
-                                    storage not in storages and has_one_extent(graph, op))
+        if op.kind == SHARE or Can.UNITE not in runtime.can or storage in storages:
+            return op.kind == SHARE
+        return (op.facts.same_name and has_one_extent(graph, op) or
+                op.facts.same_bytes and storage not in shaped)
 
     return may
+
+
+def _shapes_read_on(graph: Graph) -> FrozenSet[int]:
+    """Storages of which somebody reads the shape, and those that may have their memory in turn: in one variable with what has other dims
+    the shape would be lost."""
+    found = set(graph.shapes_read())
+    for op in graph.walk():
+        for i, j in op.facts.in_place:
+            source, target = op.operands[i], op.results[j]
+            if min(source, target) >= 0 and graph.values[source].storage in found:
+                found.add(graph.values[target].storage)
+    return frozenset(found)
 
 
 def last_uses(graph: Graph,
