@@ -166,6 +166,7 @@ def test_what_is_in_other_dims_alone_is_one_variable(inference: bool) -> None:
 
 
 def test_more_budget_computes_less_again() -> None:
+    """Down to nothing on 3.0, where a dropout cannot be made again."""
     build = partial(_residual, 0.1)
     with pytest.raises(MemoryBudgetError) as error:
         optimized(build(), budget=1)
@@ -173,5 +174,5 @@ def test_more_budget_computes_less_again() -> None:
         optimized(build(), budget=error.value.held_bytes + int(error.value.best_bytes * share))
         for share in (1.0, 1.5, 2.0)
     ]
-    seconds = [report.recompute.extra_seconds for report in reports]
+    seconds = [report.recompute.extra_seconds if report.recompute else 0.0 for report in reports]
     assert seconds[0] > seconds[1] > seconds[2]
