@@ -32,8 +32,7 @@ class Delays:
 
     Measured on Paddle 2.6.2, CPU, two cores: `ops` of the main block, as a small one does not give the thread the time to
     free a large tensor; `inner_ops` of a loop or branch, which are short; `trips` of a loop, whose leavings pile up.
-    Where others want the processor too the thread wakes up `seconds` late: the turns of four others, of which each takes some 4 ms (with
-    4 ms in all two runs of a program of 5 ms were there, `tests.wild` 8000808); `runs` is the most that was seen to pile up in it.
+    Where others want the processor too the thread wakes up `seconds` late; `runs` is the most that was seen to pile up in it.
     """
 
     ops: int = 0
@@ -137,7 +136,7 @@ PADDLE_2_6 = Upkeep(op_bytes=60_000,
 # Paddle's executor with garbage collection on, its default.
 COLLECTING = Runtime('collecting',
                      collects=True,
-                     delays=Delays(ops=2, inner_ops=16, trips=4, seconds=16e-3, runs=4),
+                     delays=Delays(ops=2, inner_ops=16, trips=4, seconds=4e-3, runs=4),
                      upkeep=PADDLE_2_6)
 # The same with collection off, or Paddle Inference without the new executor.
 RETAINING = Runtime('retaining', collects=False, upkeep=PADDLE_2_6)
