@@ -1,6 +1,8 @@
 """Graph: walking, copying, and what an op says that it reads."""
 from __future__ import annotations
 
+from typing import Any, Dict
+
 import pytest
 
 from tests.graphs import Draft, generated
@@ -96,3 +98,24 @@ def test_an_op_stands_for_itself_unless_told_otherwise() -> None:
     op = draft.op('op', 'a', 'b')
     clone = draft.graph.new_op('op', 0, operands=op.operands, results=op.results, origin=op.id)
     assert op.origin == op.id and clone.origin == op.id
+
+
+@pytest.mark.parametrize('facts', [{
+    'known': False
+}, {
+    'aliases': True
+}, {
+    'in_place': ((0, 0),)
+}, {
+    'one_memory': ((0, 0),)
+}, {
+    'side_effect': True
+}, {
+    'shares_unsaid': True
+}],
+                         ids=str)
+def test_what_may_be_in_memory_of_others_has_none_made_for_it(facts: Dict[str, Any]) -> None:
+    draft = Draft()
+    draft.values('a b')
+    assert draft.op('op', 'a', 'b').makes_memory
+    assert not draft.op('op', 'a', 'b', **facts).makes_memory

@@ -57,6 +57,4 @@ def _is_made_for(graph: Graph, region: Region, argument: int, makers: Mapping[in
     if maker is None or value.may_be_asked_for:
         return False
     return ((at + 1, at) in loop.facts.in_place and loop.operands.count(start) == 1 and
-            maker.region == loop.region and maker.facts.known and
-            not (maker.regions or maker.facts.aliases or maker.facts.in_place or
-                 maker.facts.side_effect))
+            maker.region == loop.region and maker.makes_memory)

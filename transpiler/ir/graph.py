@@ -157,6 +157,13 @@ class Op:
         if self.origin == -1:
             self.origin = self.id
 
+    @property
+    def makes_memory(self) -> bool:
+        """Whether what it makes has no memory that was there before, or that something else has."""
+        facts = self.facts
+        return facts.known and not (self.regions or facts.aliases or facts.in_place or
+                                    facts.one_memory or facts.side_effect or facts.shares_unsaid)
+
     def late_results(self, takes_own: bool) -> FrozenSet[int]:
         """Values that its kernel does not make in the memory that their names have; `takes_own`: if it needs some for itself."""
         at = self.facts.elsewhere | (self.facts.late if takes_own else frozenset())

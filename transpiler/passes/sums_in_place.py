@@ -37,7 +37,7 @@ def _decayed_gradients(graph: Graph) -> Iterator[Tuple[int, int]]:
         for i, j in op.facts.onto:
             term, total = op.operands[i], op.results[j]
             maker = makers.get(term)
-            if (maker is not None and _makes_memory(maker) and named[term] == 2 and
+            if (maker is not None and maker.makes_memory and named[term] == 2 and
                     total in updating and op.operands.count(term) == 1 and
                     all(_is_own(graph.values[v]) for v in (term, total))):
                 yield term, total
@@ -46,13 +46,6 @@ def _decayed_gradients(graph: Graph) -> Iterator[Tuple[int, int]]:
 def _updates(graph: Graph, op: Op) -> bool:
     """Whether `op` carries on what is kept from run to run."""
     return any(graph.values[v].persistable for v in op.results if v in op.operands)
-
-
-def _makes_memory(op: Op) -> bool:
-    """Whether what `op` makes has no memory that was there before, or that something else has."""
-    facts = op.facts
-    return facts.known and not (op.regions or facts.aliases or facts.in_place or
-                                facts.side_effect or facts.shares_unsaid)
 
 
 def _is_own(value: Value) -> bool:

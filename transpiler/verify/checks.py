@@ -204,8 +204,10 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
                 continue
             one = (i, j) in op.facts.in_place and op.facts.same_name and _alike(
                 old, source.results[j], twin)
-            may = role == 'operand' and ((i, j) in op.facts.onto or one or
-                                         _is_in_other_dims(old, op, i, j, source))
+            # Who reads the old shape behind it is looked at where it is read.
+            in_other_dims = (i, j) in op.facts.in_place and op.facts.same_bytes and _of_one_type(
+                old, source.results[j], twin)
+            may = role == 'operand' and ((i, j) in op.facts.onto or one or in_other_dims)
             named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
             if not may or named.count(_storage(new, result)) > 2:
                 raise VerificationError(
@@ -214,16 +216,13 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
 
 
 def _alike(graph: Graph, a: int, b: int) -> bool:
+    extent = graph.values[a].extent
+    return extent is not None and extent == graph.values[b].extent and _of_one_type(graph, a, b)
+
+
+def _of_one_type(graph: Graph, a: int, b: int) -> bool:
     x, y = graph.values[a], graph.values[b]
-    return x.extent is not None and (x.extent, x.dtype, x.lod_level) == (y.extent, y.dtype,
-                                                                         y.lod_level)
-
-
-def _is_in_other_dims(graph: Graph, op: Op, operand: int, result: int, source: Op) -> bool:
-    """Whether the result is the operand in other dims: who reads the shape of that is looked at where it is read."""
-    x, y = graph.values[source.operands[operand]], graph.values[source.results[result]]
-    return ((operand, result) in op.facts.in_place and op.facts.same_bytes and
-            (x.dtype, x.lod_level) == (y.dtype, y.lod_level))
+    return (x.dtype, x.lod_level) == (y.dtype, y.lod_level)
 
 
 def _storage(graph: Graph, value: int) -> int:

@@ -1,7 +1,7 @@
 """Weight decay on Paddle 3: a gradient, and its sum with what decays the weight, are one tensor."""
 from __future__ import annotations
 
-from typing import Any, Callable, List
+from typing import Any, Callable, Tuple
 
 import numpy as np
 import paddle
@@ -14,9 +14,8 @@ from tests.backends.paddle3.running import (MIB, assert_equal, in_order, kept_un
 
 WIDTH, ROWS = 512, 8
 TERM = 4 * WIDTH * WIDTH  # bytes of a weight, its gradient, and what decays it
-_REGULARIZERS: List[Callable[[], Any]] = [
-    lambda: paddle.regularizer.L2Decay(0.1), lambda: paddle.regularizer.L1Decay(0.1)
-]
+_REGULARIZERS: Tuple[Callable[[], Any], ...] = (lambda: paddle.regularizer.L2Decay(0.1),
+                                                lambda: paddle.regularizer.L1Decay(0.1))
 both = pytest.mark.parametrize('decay', _REGULARIZERS, ids=['L2', 'L1'])
 
 

@@ -109,17 +109,18 @@ def handing_on(graph: Graph, runtime: Runtime) -> Callable[[Op, int], bool]:
     for one. That has no memory but its own: what goes into loops and branches, or comes out, may be there under other names."""
     if Can.SHARE in runtime.can:
         return lambda op, storage: True
+    if Can.UNITE not in runtime.can:
+        return lambda op, storage: op.kind == SHARE
     passed = {v for op in graph.walk() if op.regions for v in op.reads() + op.writes()}
     passed.update(inner for region in graph.regions for _, inner in region.arguments)
     passed.update(v for region in graph.regions[1:] for v in graph.ops[region.ops[-1]].reads())
     storages = {graph.values[v].storage for v in passed}
-    shaped = _shapes_read_on(graph) if Can.UNITE in runtime.can else frozenset()
+    shaped = _shapes_read_on(graph)
 
     def may(op: Op, storage: int) -> bool:
-        if op.kind == SHARE or Can.UNITE not in runtime.can or storage in storages:
-            return op.kind == SHARE
-        return (op.facts.same_name and has_one_extent(graph, op) or
-                op.facts.same_bytes and storage not in shaped)
+        one = op.facts.same_name and has_one_extent(graph, op)
+        in_other_dims = op.facts.same_bytes and storage not in shaped
+        return op.kind == SHARE or storage not in storages and (one or in_other_dims)
 
     return may
 
