@@ -323,7 +323,7 @@ def recomputed_by_paddle() -> Case:
     """Paddle's recompute leaves blocks behind that no op runs, and that name what the main block declares."""
     with new_programs() as (main, startup):
         hidden, checkpoints = data("x", 64, 64), []
-        for _ in range(6):
+        for _ in range(12):
             hidden = paddle.tanh(paddle.static.nn.fc(hidden, 64))
             checkpoints.append(hidden)
         loss = square_loss(hidden)

@@ -462,12 +462,13 @@ def test_what_a_loop_leaves_to_a_sleeping_collector_is_there_for_all_of_a_short_
 
 
 def test_what_a_loop_leaves_is_gone_when_the_collector_has_woken_up() -> None:
-    graph = after_a_loop(9, 1 << 20).graph  # 4 MiB: a millisecond each
+    asleep = round(COLLECTING.delays.seconds / 1e-3)
+    graph = after_a_loop(asleep + 5, 1 << 20).graph  # 4 MiB: a millisecond each
     timeline = Timeline(graph, COLLECTING, {'T': 3})
     released = frozenset(v.storage for v in graph.values)
     later = list(
         map(sub, timeline.uncollected(released, True), timeline.uncollected(released, False)))
-    assert later[4:] == [6 * UNIT] * 4 + [0] * 5
+    assert later[4:] == [6 * UNIT] * asleep + [0] * 5
     assert timeline.left_inside == 0
 
 
