@@ -2,6 +2,7 @@
 makes a program several times as large."""
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 import traceback
@@ -25,8 +26,12 @@ def _script_stack(f: Optional[FrameType] = None,
     found: List[traceback.FrameSummary] = []
     frame: Optional[FrameType] = caller
     while frame is not None and not any(each in frame.f_code.co_filename for each in _RUNNERS):
-        code, at = frame.f_code, frame.f_lineno
-        line = linecache.getline(code.co_filename, at, frame.f_globals).strip()
-        found.append(traceback.FrameSummary(code.co_filename, at, code.co_name, line=line))
+        found.append(_summary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return found[::-1] if found and f is None and limit is None else _usual(f or caller, limit)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _summary(filename: str, at: int, name: str) -> traceback.FrameSummary:
+    """One for all stacks: Paddle 3 never lets go of a stack that it has asked for, and each collection of cycles goes through all."""
+    return traceback.FrameSummary(filename, at, name, line=linecache.getline(filename, at).strip())

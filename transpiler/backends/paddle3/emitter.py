@@ -18,6 +18,7 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import in_place_results
 from transpiler.backends.paddle3.blocks import YIELD, Link
+from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import COMBINE, taken_out
 from transpiler.backends.paddle3.marks import mark, unmark
@@ -50,6 +51,7 @@ def printed(program: Any) -> str:
     return re.sub(r' \[id:\d+\]', '', str(program))
 
 
+@brief_stacks()
 def emit(imported: ImportedProgram, graph: Graph, expected: str = '') -> Emitted:
     """Changes the program of `imported` to `graph`; `expected` is what it has to be then, as `printed`.
 

@@ -23,6 +23,7 @@ from transpiler.backends.paddle3.aliases import DIALECT, gives_second_name, in_p
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
                                                 Unmodelled, blocks_of, check_ends, checked_link,
                                                 has, kind_of, names_inside)
+from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
 from transpiler.backends.paddle3.flattened import link_flattened
@@ -125,6 +126,7 @@ class ImportedProgram:
         return frozenset({OPTIMIZED}) if mark_of(self.program) else frozenset()
 
 
+@brief_stacks()
 def import_program(
     program: Any,
     fetched: FrozenSet[str] = frozenset(),

@@ -19,6 +19,7 @@ from paddle.base.libpaddle import pir
 from transpiler.backends.fitted_shapes import PROBE, fit
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import POP, WHILE, blocks_of, kept_for
+from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.carried import Carried, carries_open, follow, shut, walk
 from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, value_of
 from transpiler.backends.paddle3.flattened import FLATTENS
@@ -68,6 +69,7 @@ def several_open(program: Any) -> bool:
                for d in _dims(op.result(0))[1:])  # yapf: disable
 
 
+@brief_stacks()
 def infer(program: Any) -> Inference:
     """Of all values."""
     carries = carries_open(program)

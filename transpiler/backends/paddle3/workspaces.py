@@ -15,6 +15,7 @@ from paddle.base.libpaddle import pir as bindings
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram
 from transpiler.backends.paddle3.naming import COMBINE
@@ -28,6 +29,7 @@ _FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_t
 _TRIED = (2, 5, 8)
 
 
+@brief_stacks()
 def measure(imported: ImportedProgram) -> None:
     """Says of each op of the graph what its kernel allocates; of one that cannot be run alone what is known of it. Random numbers that are drawn later are those that they were."""
     found = _Kernels(imported.graph)
