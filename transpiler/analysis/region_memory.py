@@ -410,6 +410,9 @@ class RegionMemory:
             for lifetime in self.lifetimes.by_region[region.id].values()
             if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
             self.graph.ops[region.ops[lifetime.last]].kind != RELEASE)
+        if region.kind is RegionKind.BRANCH_GRADIENT and not region.frees_at_once:
+            kept = self.own_kept(self.graph.regions[region.forward])  # it is through with that
+            own += sum(self.evaluate(each.size) for each in kept)
         inside = Fullest()
         for _, op in self.running_regions(region):
             for inner in map(self.graph.regions.__getitem__, op.regions):

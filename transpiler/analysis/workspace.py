@@ -35,14 +35,25 @@ def uncollected_with_workspaces(graph: Graph,
                                 lags: bool = False) -> List[int]:
     """The same of `timeline.uncollected(released, lags)`."""
 
+    held = _held_by_names(graph, timeline, released)
+    left = left_of_copies(graph, timeline)
+    both = [a + b for a, b in itertools.zip_longest(held, left, fillvalue=0)]
+    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), both)
+
+
+def held_to_the_end(graph: Graph, timeline: Timeline, released: FrozenSet[int]) -> int:
+    """Bytes that a run leaves to the collector under the names that kernels with layouts of their own need."""
+    return max(_held_by_names(graph, timeline, released), default=0)
+
+
+def _held_by_names(graph: Graph, timeline: Timeline, released: FrozenSet[int]) -> List[int]:
+    """`held_in_layouts` where only RELEASE ops free, and whoever frees `released` storages."""
+
     def is_freed(lifetime: Lifetime) -> bool:
         last = graph.ops[graph.regions[0].ops[lifetime.last]]
         return last.kind == RELEASE or released.issuperset(lifetime.storages)
 
-    held = held_in_layouts(graph, timeline, is_freed)
-    left = left_of_copies(graph, timeline)
-    both = [a + b for a, b in itertools.zip_longest(held, left, fillvalue=0)]
-    return _with_workspaces(graph, timeline, timeline.uncollected(released, lags), both)
+    return held_in_layouts(graph, timeline, is_freed)
 
 
 def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:

@@ -93,8 +93,12 @@ class Plan:
 
     @property
     def _fetched_copies(self) -> int:
+        return sum(self._fetched_sizes)
+
+    @property
+    def _fetched_sizes(self) -> List[int]:
         dims = self.after.dims
-        return sum(v.bound.evaluate(dims) for v in self.graph.values if v.copied_out and v.bound)
+        return [v.bound.evaluate(dims) for v in self.graph.values if v.copied_out and v.bound]
 
     @cached_property
     def needed_before(self) -> int:
@@ -200,8 +204,10 @@ class Plan:
 
     @property
     def _copies(self) -> int:
-        kept = self.after.lifetimes.runtime.keeps_fetched
-        return self._fetched_copies * (2 if kept else 1) + self._converted_bytes
+        """Of what the caller fetches, twice what the runtime keeps; if it keeps nothing, one is there twice at a time."""
+        most = max(self._fetched_sizes, default=0)
+        again = self._fetched_copies if self.after.lifetimes.runtime.keeps_fetched else most
+        return self._fetched_copies + again + self._converted_bytes
 
     @property
     def frees_in_time(self) -> bool:

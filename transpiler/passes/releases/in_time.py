@@ -23,7 +23,7 @@ from transpiler.analysis.layouts import copied_bytes
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import bytes_with_workspaces, uncollected_with_workspaces
+from transpiler.analysis.workspace import bytes_with_workspaces, held_to_the_end, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, unreleasable, write_releases
@@ -98,7 +98,10 @@ def from_before(graph: Graph, timeline: Timeline, released: FrozenSet[int] = fro
         for l in timeline.lifetimes.by_region[0].values()
         if lasting.isdisjoint(l.storages) and not released.issuperset(l.storages) and
         not ends_with_release(graph, l))
-    return left * _runs_late(graph, timeline) + _late_rows(graph, timeline)
+    late = _runs_late(graph, timeline)
+    # Of the run before they are in what a plan counts as converted.
+    names = held_to_the_end(graph, timeline, released) * (late - 1)
+    return left * late + names + _late_rows(graph, timeline)
 
 
 def _sure_to_go(graph: Graph, timeline: Timeline) -> FrozenSet[int]:

@@ -1,0 +1,94 @@
+"""What is sure bears a collector that gets no turn for as many runs as it counts."""
+from __future__ import annotations
+
+import importlib
+from typing import Any, List, Tuple
+
+import numpy as np
+import paddle
+import pytest
+from paddle.base import core
+
+from benchmarks.apart import apart
+from tests.asleep import others_asleep
+from tests.harness import Case, Mode, executor_mode, fresh_scope, new_programs
+from tests.processor import needs_bfloat16
+from tests.scenarios.common import data, fc, floats, random_feed, train
+from tests.test_sure_bytes import _in_bfloat16
+from transpiler import memory_optimize
+from transpiler.runtime import COLLECTING
+
+# One thread runs all ops: what the others would free stays.
+_SERIAL = Mode(order='serial')
+_AWAKE = 2
+
+
+def _branches() -> Case:
+    """The gradient of a branch is through with what that has kept."""
+    with new_programs() as (main, startup):
+        hidden = paddle.tanh(fc(data('x', 16, 32), 32))
+
+        def taken() -> Any:
+            wide = paddle.concat([paddle.clip(hidden, -0.5, 0.5), hidden], axis=1)
+            return paddle.mean(paddle.tanh(paddle.nn.functional.relu(wide)))
+
+        loss = paddle.static.nn.cond(paddle.mean(hidden) > -5.0, taken, lambda: paddle.mean(hidden))
+        train(loss)
+    return Case(main, startup, random_feed(x=floats(16, 32)), [loss.name])
+
+
+def _fetched() -> Case:
+    with new_programs() as (main, startup):
+        rows = paddle.sum(data('x', 10, 100), axis=1)
+        few = paddle.tanh(rows)[:7] * 1.0
+    return Case(main, startup, random_feed(x=floats(10, 100)), [rows.name, few.name])
+
+
+def _in_other_layouts() -> Case:
+    """What kernels of oneDNN and others exchange has another name, which lasts."""
+    with new_programs() as (main, startup):
+        hidden = data('x', 32, 64)
+        for _ in range(3):
+            hidden = fc(hidden, 64, 'relu')
+        loss = _in_bfloat16(paddle.mean(hidden), main)
+    return Case(main, startup, random_feed(x=floats(32, 64)), loss)
+
+
+def peaks_asleep(builder: str, budget: int) -> Tuple[List[int], Tuple[int, ...]]:
+    """The highest since the start, behind each run that is begun while the collector sleeps; what the report says. In a process of
+    its own."""
+    case, found = getattr(importlib.import_module(__name__), builder)(), []
+    options = {'budget': budget} if budget else {}
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with executor_mode(_SERIAL), fresh_scope():
+        report = memory_optimize(case.main, fetch_list=list(case.fetch), **options)
+        executor.run(case.startup)
+
+        def step(number: int) -> None:
+            executor.run(case.main, feed=case.feed(number), fetch_list=list(case.fetch))
+            found.append(core.host_memory_stat_peak_value('Allocated', 0))
+
+        for number in range(_AWAKE):
+            step(number)
+        with others_asleep():
+            for number in range(_AWAKE, _AWAKE + 1 + COLLECTING.delays.runs):
+                step(number)
+    return found[_AWAKE:], (report.resting_bytes, report.needed_bytes, report.sure_bytes,
+                            report.budget_bytes)
+
+
+@pytest.mark.parametrize(
+    'builder', ['_branches', '_fetched',
+                pytest.param('_in_other_layouts', marks=needs_bfloat16)])
+@pytest.mark.parametrize('budget', [False, True])
+def test_no_run_needs_more_than_is_sure_where_the_collector_gets_no_turn(
+        builder: str, budget: bool) -> None:
+    most = 0
+    if budget:
+        _, (resting, _, _, least) = apart(peaks_asleep, builder, 0, seconds=120)
+        most = resting + least
+    peaks, (resting, needed, sure, _) = apart(peaks_asleep, builder, most, seconds=120)
+    assert resting + needed < peaks[0] < peaks[-1]  # so that it sleeps, and they pile up
+    assert np.all(np.diff(peaks) > 0)
+    assert peaks[-1] <= resting + sure
+    assert not budget or peaks[-1] <= most
