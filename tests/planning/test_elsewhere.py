@@ -11,7 +11,7 @@ from transpiler.analysis.elsewhere import alike_at_one, other_sizes, other_ways,
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
-from transpiler.ir import Graph, Size
+from transpiler.ir import Graph, RegionKind, Size
 from transpiler.planning import OPTIMIZE, PlanOptions, plan
 from transpiler.planning.elsewhere import Elsewhere
 from transpiler.planning.planner import tried_plans
@@ -135,6 +135,37 @@ def test_what_needs_more_where_a_kernel_takes_less_than_it_may_grows() -> None:
     larger = program(2048)
     assert peak_with_workspaces(larger, Timeline(larger, COLLECTING, {})) == peak_with_workspaces(
         original, Timeline(original, COLLECTING, {}))
+    assert elsewhere.grows(larger)
+
+
+def test_what_needs_more_where_a_branch_is_not_taken_and_the_data_decides_for_less_grows() -> None:
+    """Under either more is hidden than the plan takes."""
+
+    def program(rows: int) -> Graph:
+        draft = Draft()
+        draft.value('c', 1, fed=True)
+        draft.value('a', rows)
+        draft.values('bound b')
+        draft.op('make', 'c', 'a')
+        draft.op('read', 'a', '')
+        draft.op('search', 'c', 'bound')
+        bound = draft.graph.values[draft.id('bound')]
+        bound.size, bound.at_most = None, Size.of(1 << 20)
+        draft.op('read', 'bound', '')
+        branch = draft.region(draft.op('conditional_block', 'c', 'b'), RegionKind.BRANCH)
+        draft.value('wide', 1 << 18, region=branch)
+        draft.op('make', 'c', 'wide', branch)
+        draft.op('read', 'wide', 'b', branch)
+        return draft.graph
+
+    original, larger = program(1024), program(2048)
+    elsewhere = Elsewhere(original, COLLECTING, {})
+    assert not elsewhere.grows(program(1024))
+    way = other_ways(original)[0]
+    for hidden in (Graph.without_bounds, lambda graph: without(graph, way)):
+        now, then = (
+            Timeline(hidden(graph), COLLECTING, {}).peak_bytes for graph in (larger, original))
+        assert now == then
     assert elsewhere.grows(larger)
 
 

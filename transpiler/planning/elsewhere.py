@@ -109,16 +109,19 @@ def _changes(original: Graph, dims: Mapping[str, int],
     """The first one changes nothing."""
     here: List[Mapping[str, int]] = [dims, *(each for each in also if each != dims)]
     sizes, fewer = here + list(other_sizes(dims)), here + list(some_sizes(dims))
-    found = [_Change(lambda graph: graph, sizes)]
+    less = [_Change(lambda graph: graph, sizes)]
     if original.has_bounds:
-        found.append(_Change(Graph.without_bounds, sizes))
+        less.append(_Change(Graph.without_bounds, sizes))
     if any(op.facts.converts for op in original.region_ops(0)):
-        found.append(_Change(Graph.without_conversions, sizes))
-    found += [
-        _Change(partial(Graph.with_sizes, sizes=each), here) for each in unknown_results(original)
-    ]
+        less.append(_Change(Graph.without_conversions, sizes))
     ways = other_ways(original)
-    found += [_Change(partial(without, branches=way), fewer, runs_less=True) for way in ways]
+    found = less + [
+        _Change(partial(Graph.with_sizes, sizes=each), here) for each in unknown_results(original)
+    ] + [
+        _Change(_then(each.made, partial(without, branches=way)), fewer, runs_less=True)
+        for each in less
+        for way in ways
+    ]
     for names in alike_at_one(original, sizes):
         at_one = partial(Graph.with_ones, names=names)
         here = [each for each in sizes if all(each[name] == 1 for name in names)]
