@@ -140,3 +140,41 @@ def test_a_batch_norm_that_only_tests_leaves_its_statistics_alone(said: Dict[str
                      fetch_list=op.output("Y"))
         assert [np.array(scope.find_var(n).get_tensor()).tolist() for n in names
                ] == [[1.0, 2.0, 3.0, 4.0]] * 2
+
+
+def _trained_statistics(kind: str) -> Case:
+    """What the end reads again is made by an op that does something else in tests."""
+    with new_programs() as (main, startup):
+        image = data("x", 4, 4, 32, 32)
+        hidden = paddle.static.nn.conv2d(image, 16, 1, bias_attr=False)
+        if kind == "batch norm":
+            hidden = paddle.static.nn.batch_norm(hidden)
+        else:
+            hidden = paddle.nn.functional.dropout(hidden, 0.4)
+        skip = paddle.nn.functional.relu(hidden)
+        for _ in range(3):
+            hidden = paddle.nn.functional.relu(paddle.static.nn.conv2d(hidden, 16, 1))
+        wide = paddle.concat([hidden, paddle.exp(-hidden), paddle.tanh(hidden)], axis=1)
+        result = paddle.mean(skip * paddle.mean(wide, axis=1, keepdim=True), axis=[1, 2, 3])
+    return Case(main, startup, random_feed(x=floats(4, 4, 32, 32)), [result.name])
+
+
+@pytest.mark.parametrize("kind", ["batch norm", "dropout"])
+def test_a_test_program_made_of_one_in_which_something_runs_again_gives_equal_bytes(
+        kind: str) -> None:
+    """A clone would read statistics that nobody carries on, or a mask that nobody makes."""
+
+    def tested(optimise: bool) -> List[bytes]:
+        case = _trained_statistics(kind)
+        if optimise:
+            _options(recompute="max")(case)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        with fresh_scope():
+            executor.run(case.startup)
+            program = case.main.clone(for_test=True)
+            return [
+                executor.run(program, feed=case.feed(step), fetch_list=case.fetch)[0].tobytes()
+                for step in range(2)
+            ]
+
+    assert tested(True) == tested(False)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.apart import apart
 from benchmarks.measure import process_bytes
 from benchmarks.programs import build, small_options
-from tests.harness import (ALL_MODES, WITHOUT_INPLACE, Case, assert_same_bytes, fresh_scope,
+from tests.harness import (ALL_MODES, WITHOUT_INPLACE, Case, assert_same_bytes, check, fresh_scope,
                            new_programs, run_case, snapshot)
 from transpiler import memory_optimize, release_memory
 from transpiler.backends.paddle2.importer import import_message
@@ -437,3 +437,29 @@ def test_a_long_chain_keeps_nothing_for_pairs_of_ops() -> None:
     assert cut < whole / 3
     assert measured == predicted
     assert before - after < whole - cut < 8 * (before - after)
+
+
+def _own_gradient() -> Case:
+    with new_programs() as (main, startup):
+        x = paddle.static.data('x', [8, 16])
+        hidden = paddle.static.nn.static_pylayer(lambda value: paddle.tanh(value),
+                                                 [paddle.static.nn.fc(x, 16)],
+                                                 lambda gradient: gradient * 0.5)
+        for _ in range(20):
+            hidden = paddle.static.nn.fc(hidden, 16, activation='tanh')
+        loss = paddle.mean(hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return Case(main, startup, lambda step: {'x': np.full((8, 16), 0.1 + step, 'float32')},
+                [loss.name])
+
+
+def test_an_operator_that_runs_blocks_in_its_own_way_is_in_no_program_in_segments() -> None:
+    """The gradient of a `static_pylayer` looks for what the forward part left in the scope that this was run in."""
+    reports: List[Any] = []
+
+    def optimise(case: Case) -> Any:
+        reports.append(memory_optimize(case.main, fetch_list=list(case.fetch), segments=True))
+        return reports[-1]
+
+    check(_own_gradient, optimise, steps=2)
+    assert reports[0].changed and 'runs blocks in a way of its own' in str(reports[0])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from typing import Any, Dict, List
 
 import numpy as np
@@ -320,3 +321,26 @@ def test_operators_that_remain_stay_the_objects_they_are() -> None:
     for op in after:
         for name in op.output_arg_names:
             assert case.main.global_block().var(name).op is not None
+
+
+def test_threads_may_clone_one_program_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As executors of theirs do in their first runs."""
+    case = CHAIN()
+    memory_optimize(case.main, fetch_list=list(case.fetch))
+    together, done, usual = threading.Barrier(2, timeout=60), [], paddle.static.Program.clone
+
+    def clone(program: Any, for_test: bool = False) -> Any:
+        together.wait()  # both are inside
+        copy = usual(program, for_test)
+        together.wait()
+        return copy
+
+    monkeypatch.setattr(paddle.static.Program, 'clone', clone)
+    threads = [threading.Thread(target=lambda: done.append(case.main.clone())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 2
+    assert [op.type for op in done[0].global_block().ops
+           ] == [op.type for op in case.main.global_block().ops]

@@ -20,7 +20,7 @@ _MERGED = '_merged_variables'
 _KEEPER = '_heap_keeper'
 # Of a copy, that it may be an executor's; that it is being cloned; that the executor has made a plan of it.
 _IS_AN_EXECUTORS = '_transpiler_is_an_executors'
-_IS_CLONED, _IS_PLANNED = '_transpiler_is_cloned', '_transpiler_is_planned'
+_ARE_CLONED, _IS_PLANNED = '_transpiler_are_cloned', '_transpiler_is_planned'
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:
@@ -48,11 +48,12 @@ class KeptProgram(framework.Program):
     """A Program between whose runs the heap is kept small, and of which an executor keeps no more than it needs."""
 
     def clone(self, for_test: bool = False) -> framework.Program:
-        self.__dict__[_IS_CLONED] = True
+        clones = self.__dict__.setdefault(_ARE_CLONED, [])  # threads may be at it, each for itself
+        clones.append(for_test)
         try:
             copy = super().clone(for_test)
         finally:
-            del self.__dict__[_IS_CLONED]
+            clones.pop()
         copy.__dict__[_IS_AN_EXECUTORS] = _feeds_or_fetches(self)
         if hasattr(self, _KEEPER):
             keep(copy, getattr(self, _KEEPER).fresh())
@@ -62,7 +63,7 @@ class KeptProgram(framework.Program):
     def _pass_opt(self) -> Any:
         """What an executor asks its own copy for when it has made a plan of it, and else `clone`, and who sets it. The copy is one of a
         copy that it has added ops to; no program that a user has optimized is emptied, whoever asks."""
-        if _IS_CLONED not in self.__dict__ and self.__dict__.get(_IS_AN_EXECUTORS):
+        if not self.__dict__.get(_ARE_CLONED) and self.__dict__.get(_IS_AN_EXECUTORS):
             self.__dict__[_IS_PLANNED] = True
         return self.__dict__['_pass_opt']
 
