@@ -54,10 +54,17 @@ class KeptProgram(framework.Program):
             copy = super().clone(for_test)
         finally:
             clones.pop()
+        if for_test:
+            _declare_again(copy, self)
         copy.__dict__[_IS_AN_EXECUTORS] = _feeds_or_fetches(self)
         if hasattr(self, _KEEPER):
             keep(copy, getattr(self, _KEEPER).fresh())
         return copy
+
+    def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> framework.Program:
+        pruned = super()._prune_with_input(feeded_var_names, targets)
+        _declare_again(pruned, self)
+        return pruned
 
     @property
     def _pass_opt(self) -> Any:
@@ -87,6 +94,19 @@ class KeptProgram(framework.Program):
     @_heter_pipeline_opt.setter
     def _heter_pipeline_opt(self, options: Any) -> None:
         self.__dict__['_heter_pipeline_opt'] = options
+
+
+def _declare_again(copy: framework.Program, program: framework.Program) -> None:
+    """Of what the main block of `program` declares, what inner blocks of `copy` name: Paddle takes out what no op of the main block does,
+    and so storage that a loop has from one trip to the next."""
+    main = copy.blocks[0]
+    named = {
+        name for block in copy.blocks[1:] for op in block.ops
+        for name in (*op.input_arg_names, *op.output_arg_names)
+    }
+    for name, variable in program.blocks[0].vars.items():
+        if name in named and name not in main.vars:
+            main._clone_variable(variable, False)
 
 
 def _feeds_or_fetches(program: framework.Program) -> bool:
@@ -124,7 +144,10 @@ class OptimizedProgram(KeptProgram):
         fed = feeded_var_names if isinstance(feeded_var_names, list) else [feeded_var_names]
         _refuse(self, [*fed, *(targets if isinstance(targets, list) else [targets])])
         whole, moved = _in_one_piece(self)
-        return framework.Program._prune_with_input(whole, feeded_var_names, _named(targets, moved))
+        pruned = framework.Program._prune_with_input(whole, feeded_var_names,
+                                                     _named(targets, moved))
+        _declare_again(pruned, whole)
+        return pruned
 
     @property
     def _appending_grad_times(self) -> int:
