@@ -178,3 +178,36 @@ def test_a_test_program_made_of_one_in_which_something_runs_again_gives_equal_by
             ]
 
     assert tested(True) == tested(False)
+
+
+def _with_a_metric() -> Case:
+    """Behind the backward part something reads what was made early, and is no part of the training."""
+    with new_programs() as (main, startup):
+        hidden, made = data("x", 64, 128), []
+        for _ in range(6):
+            hidden = paddle.tanh(paddle.static.nn.batch_norm(paddle.static.nn.fc(hidden, 128)))
+            made.append(hidden)
+        loss = paddle.mean(hidden * hidden)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        metric = paddle.mean(paddle.exp(made[1])) + paddle.max(made[3])
+    return Case(main, startup, random_feed(x=floats(64, 128)), [loss.name, metric.name])
+
+
+def test_a_metric_behind_the_backward_part_is_the_same_in_a_test_program() -> None:
+    """That has none of the clones of a training program."""
+
+    def tested(optimise: bool) -> List[bytes]:
+        case = _with_a_metric()
+        if optimise:
+            report = _options(recompute="max")(case)
+            assert report.recompute is not None and report.recompute.clones > 0
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        with fresh_scope():
+            executor.run(case.startup)
+            found = executor.run(case.main.clone(for_test=True),
+                                 feed=case.feed(0),
+                                 fetch_list=case.fetch)
+            return [each.tobytes() for each in found]
+
+    assert tested(True) == tested(False)
+    check(_with_a_metric, _options(recompute="max"), modes=[DEFAULT_MODE, ORDERED], steps=2)

@@ -147,10 +147,15 @@ class _Builder:
         return positions[following] if following < len(positions) else len(self._ops)
 
     def _pinned_values(self) -> Set[int]:
-        """Values that keep the name and the contents that they have: nobody may read a clone of them instead."""
+        """Values that keep the name and the contents that they have: nobody may read a clone of them instead. A test program has no
+        clones of a training program, but what reads behind the backward part and is none of it, as a metric does."""
         pinned = {
             v.id for v in self._graph.values if v.fed or v.fetched or v.skipped or v.buffer >= 0
         }
+        if self._graph.trains:
+            behind = self._ops[backward_start(self._graph):]
+            for op in (op for op in behind if not op.backward):
+                pinned.update(op.reads(), *(inner.reads() for inner in self._graph.inside(op)))
         return pinned | self._graph.touched_elsewhere()
 
     def _may_be_cloned(self, op: Op) -> bool:
