@@ -9,12 +9,12 @@ import paddle
 import pytest
 from paddle.base import core
 
-from benchmarks.apart import apart
+from benchmarks.apart import ApartError, apart
 from tests.asleep import others_asleep
 from tests.harness import Case, Mode, executor_mode, fresh_scope, new_programs
 from tests.processor import needs_bfloat16
 from tests.scenarios.common import data, fc, floats, random_feed, train
-from tests.test_sure_bytes import _in_bfloat16
+from tests.test_sure_bytes import mixed_precision
 from transpiler import memory_optimize
 from transpiler.runtime import COLLECTING
 
@@ -45,13 +45,8 @@ def _fetched() -> Case:
 
 
 def _in_other_layouts() -> Case:
-    """What kernels of oneDNN and others exchange has another name, which lasts."""
-    with new_programs() as (main, startup):
-        hidden = data('x', 32, 64)
-        for _ in range(3):
-            hidden = fc(hidden, 64, 'relu')
-        loss = _in_bfloat16(paddle.mean(hidden), main)
-    return Case(main, startup, random_feed(x=floats(32, 64)), loss)
+    """What kernels of oneDNN and others exchange has another name, which lasts. Small, so that a step is over before anyone wakes up."""
+    return mixed_precision(32, 64)
 
 
 def peaks_asleep(builder: str, budget: int) -> Tuple[List[int], Tuple[int, ...]]:
@@ -77,6 +72,15 @@ def peaks_asleep(builder: str, budget: int) -> Tuple[List[int], Tuple[int, ...]]
                             report.budget_bytes)
 
 
+def _measured(builder: str, budget: int) -> Any:
+    try:
+        return apart(peaks_asleep, builder, budget, seconds=120)
+    except ApartError as error:
+        if PermissionError.__name__ in str(error):
+            pytest.skip('this system lets nobody stop a thread')
+        raise
+
+
 @pytest.mark.parametrize(
     'builder', ['_branches', '_fetched',
                 pytest.param('_in_other_layouts', marks=needs_bfloat16)])
@@ -85,9 +89,9 @@ def test_no_run_needs_more_than_is_sure_where_the_collector_gets_no_turn(
         builder: str, budget: bool) -> None:
     most = 0
     if budget:
-        _, (resting, _, _, least) = apart(peaks_asleep, builder, 0, seconds=120)
+        _, (resting, _, _, least) = _measured(builder, 0)
         most = resting + least
-    peaks, (resting, needed, sure, _) = apart(peaks_asleep, builder, most, seconds=120)
+    peaks, (resting, needed, sure, _) = _measured(builder, most)
     assert resting + needed < peaks[0] < peaks[-1]  # so that it sleeps, and they pile up
     assert np.all(np.diff(peaks) > 0)
     assert peaks[-1] <= resting + sure

@@ -66,14 +66,14 @@ def test_no_run_of_a_training_program_needs_more_than_is_sure(builder: str, mode
     assert peak.above_resting() <= _report(builder, mode).sure_bytes
 
 
-def mixed_precision() -> Case:
+def mixed_precision(rows: int = 64, width: int = 256) -> Case:
     """oneDNN's kernels multiply and add in bfloat16."""
     with new_programs() as (main, startup):
-        hidden = data('x', 64, 256)
+        hidden = data('x', rows, width)
         for _ in range(3):
-            hidden = fc(hidden, 256, 'relu')
+            hidden = fc(hidden, width, 'relu')
         loss = _in_bfloat16(paddle.mean(hidden), main)
-    return Case(main, startup, random_feed(x=floats(64, 256)), loss)
+    return Case(main, startup, random_feed(x=floats(rows, width)), loss)
 
 
 def mixed_attention() -> Case:

@@ -170,8 +170,7 @@ def test_a_budget_that_is_refused_though_it_was_said_to_be_kept_is_a_failure(
     ('later', [50], [90, 80, 70, 60, 55, 50], False),
     ('later', [50, 40, 60, 30], [70, 65, 80, 60], False),
     ('later', [50], [51], True),
-    ('first', [50], [51] * trial._AGAIN['first'] + [50], True),
-    ('first', [50], [51] * (trial._AGAIN['first'] - 1) + [50], False),
+    ('first', [50], [51, 52, 51, 51, 50], True),
 ])
 def test_a_peak_is_above_if_no_try_is_as_low_as_the_highest_of_the_untouched_program(
         which: str, untouched: Sequence[int], optimized: Sequence[int], above: bool,

@@ -36,7 +36,7 @@ _SECONDS = 120.0
 _PLANNED_APART = 8
 # So often is a peak looked at again. A collector that was late once may be in time at another try: peaks of later runs, which a busy
 # machine makes twice and more of what they are, have as many tries as it takes.
-_AGAIN = {'first': 8, 'later': 16}
+_AGAIN = {'first': 4, 'later': 16}
 _NEVER_RUN = sys.maxsize
 # What the note says where Paddle itself adds to memory from run to run: of later runs nothing is sure then.
 _PILES_UP = 'each run adds to memory, for good'

@@ -31,7 +31,7 @@ def segments_of(graph: Graph, most: Optional[int] = None) -> Segments:
     start: Optional[int] = None
     ops = list(graph.region_ops(0))
     for at in range(len(ops) + 1):
-        if at < len(ops) and _may_move(ops[at]):
+        if at < len(ops) and _may_move(graph, ops[at]):
             start = at if start is None else start
         elif start is not None:
             step = most or at - start
@@ -40,9 +40,10 @@ def segments_of(graph: Graph, most: Optional[int] = None) -> Segments:
     return tuple(found)
 
 
-def _may_move(op: Op) -> bool:
-    """What acts on more than variables stays where it is, and so does what runs regions."""
-    acts = op.facts.side_effect and op.kind not in MEMORY_KINDS
+def _may_move(graph: Graph, op: Op) -> bool:
+    """What acts on more than variables stays where it is, and so does what runs regions, and who looks for what these left in scopes."""
+    kinds = {graph.values[v].kind for v in op.reads() + op.writes()}
+    acts = op.facts.side_effect and op.kind not in MEMORY_KINDS or ValueKind.OTHER in kinds
     return not (op.regions or acts or op.facts.collective or op.facts.converts or
                 op.kind == FORGET or not (op.facts.known or op.kind in MEMORY_KINDS))
 

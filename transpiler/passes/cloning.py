@@ -22,8 +22,8 @@ def may_be_cloned(graph: Graph, op: Op, writers: Callable[[int], int], cheap: bo
         return False
     if op.facts.ordered and replay is None:
         return False
-    if not graph.trains and (op.facts.updates or replay is not None):
-        return False  # made a test program of, with the clone in it, the op computes from that state, and makes no mask
+    if (op.facts.updates or replay is not None) and not graph.trains:
+        return False  # a test program has the clone, which reads statistics there, or a mask that nobody makes
     made = made_again(op)
     return all(
         _is_plain(graph, op, value) and value not in op.reads() and writers(value) == 1

@@ -84,15 +84,11 @@ def _again_for_budget(runner: Runner, free: Plan, options: PlanOptions, sequence
 
     def choose(freeing: Runner, options: PlanOptions, sequences: Sequences) -> Plan:
         fitter = _fitter(freeing, sequences)
-        return fitter.within_peak(budget,
-                                  lambda each: finished(released(runner, each))) or fitter.lowest()
-
-    def least(freeing: Runner, options: PlanOptions, sequences: Sequences) -> Plan:
-        return _fitter(freeing, sequences).lowest()
+        chosen = fitter.within_peak(budget, lambda each: finished(released(runner, each)))
+        is_one = chosen is not None and chosen.recomputed is not None  # of others nothing is made
+        return chosen if is_one else fitter.lowest()
 
     found = [finished(each) for each in computed_again(runner, options, sequences, choose)]
-    if all(each.sure_bytes > budget for each in found):  # what was taken to keep to it does not
-        found += [finished(each) for each in computed_again(runner, options, sequences, least)]
     lowest = min([*found, free], key=lambda each: each.sure_bytes)
     if lowest.sure_bytes >= error.best_bytes:
         raise error

@@ -15,7 +15,7 @@ from transpiler.analysis.interference import Interference
 from transpiler.analysis.segments import Segments, UpkeepOf, in_segments, outside, segments_of, upkeep
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
-from transpiler.ir import FORGET, RELEASE, Graph, Op, RegionKind
+from transpiler.ir import FORGET, RELEASE, Graph, Op
 from transpiler.passes.context import PassContext
 from transpiler.passes.inplace import coalesce_in_place
 from transpiler.passes.releases.release_ops import in_place_by_op, last_uses, write_releases
@@ -35,7 +35,6 @@ _CANNOT = 'the runtime, by the settings in force, cannot run them'
 _NO_COLLECTOR = 'the runtime keeps what is dead, and a segment would have to as well'
 _PARALLEL = 'parallel=True: ops of a segment run one after the other'
 _FORGETS = 'it empties what an earlier run has left'
-_OPAQUE = 'an operator runs blocks in a way of its own, and looks for them in the scope that it was run in'
 _NO_GAIN = 'they would save next to nothing'
 _PEAK = 'the peak would rise by more than they save'
 _ELSEWHERE = 'for other sizes of the inputs the peak would rise by more than they save'
@@ -92,8 +91,6 @@ def _why_not(chosen: Plan, options: PlanOptions, runtime: Runtime) -> str:
         return _PARALLEL
     if any(op.kind == FORGET for op in chosen.graph.region_ops(0)):
         return _FORGETS
-    if any(region.kind is RegionKind.OPAQUE for region in chosen.graph.regions):
-        return _OPAQUE
     uncut = chosen.upkeep_after
     if options.segments is None and not _gains(
             chosen, uncut, upkeep(chosen.graph, runtime, segments_of(chosen.graph))):

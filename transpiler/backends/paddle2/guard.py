@@ -18,9 +18,9 @@ from transpiler.errors import InvalidProgramError, MergedVariableError
 
 _MERGED = '_merged_variables'
 _KEEPER = '_heap_keeper'
-# Of a copy, that it may be an executor's; that it is being cloned; that the executor has made a plan of it.
+# Of a copy, that it may be an executor's; the clones that are being made of it; that the executor has made a plan of it.
 _IS_AN_EXECUTORS = '_transpiler_is_an_executors'
-_ARE_CLONED, _IS_PLANNED = '_transpiler_are_cloned', '_transpiler_is_planned'
+_CLONES, _IS_PLANNED = '_transpiler_clones_under_way', '_transpiler_is_planned'
 
 
 def merged_variables(program: framework.Program) -> Dict[str, str]:
@@ -48,8 +48,8 @@ class KeptProgram(framework.Program):
     """A Program between whose runs the heap is kept small, and of which an executor keeps no more than it needs."""
 
     def clone(self, for_test: bool = False) -> framework.Program:
-        clones = self.__dict__.setdefault(_ARE_CLONED, [])  # threads may be at it, each for itself
-        clones.append(for_test)
+        clones = self.__dict__.setdefault(_CLONES, [])
+        clones.append(None)  # several threads may make one
         try:
             copy = super().clone(for_test)
         finally:
@@ -62,15 +62,13 @@ class KeptProgram(framework.Program):
         return copy
 
     def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> framework.Program:
-        pruned = super()._prune_with_input(feeded_var_names, targets)
-        _declare_again(pruned, self)
-        return pruned
+        return _pruned(self, feeded_var_names, targets)
 
     @property
     def _pass_opt(self) -> Any:
         """What an executor asks its own copy for when it has made a plan of it, and else `clone`, and who sets it. The copy is one of a
         copy that it has added ops to; no program that a user has optimized is emptied, whoever asks."""
-        if not self.__dict__.get(_ARE_CLONED) and self.__dict__.get(_IS_AN_EXECUTORS):
+        if not self.__dict__.get(_CLONES) and self.__dict__.get(_IS_AN_EXECUTORS):
             self.__dict__[_IS_PLANNED] = True
         return self.__dict__['_pass_opt']
 
@@ -94,6 +92,12 @@ class KeptProgram(framework.Program):
     @_heter_pipeline_opt.setter
     def _heter_pipeline_opt(self, options: Any) -> None:
         self.__dict__['_heter_pipeline_opt'] = options
+
+
+def _pruned(program: framework.Program, fed: Any, targets: Any) -> framework.Program:
+    copy = framework.Program._prune_with_input(program, fed, targets)
+    _declare_again(copy, program)
+    return copy
 
 
 def _declare_again(copy: framework.Program, program: framework.Program) -> None:
@@ -144,10 +148,7 @@ class OptimizedProgram(KeptProgram):
         fed = feeded_var_names if isinstance(feeded_var_names, list) else [feeded_var_names]
         _refuse(self, [*fed, *(targets if isinstance(targets, list) else [targets])])
         whole, moved = _in_one_piece(self)
-        pruned = framework.Program._prune_with_input(whole, feeded_var_names,
-                                                     _named(targets, moved))
-        _declare_again(pruned, whole)
-        return pruned
+        return _pruned(whole, feeded_var_names, _named(targets, moved))
 
     @property
     def _appending_grad_times(self) -> int:

@@ -11,41 +11,43 @@ import sys
 import threading
 import traceback
 from types import FrameType
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Iterator, Optional
 
-_Stack = List[traceback.FrameSummary]
+from transpiler.backends.paddle3.while_inside import PutBack, WhileInside
+
+_STACK = [traceback.FrameSummary(__file__, 1, 'memory_optimize', line='made by memory_optimize')]
 
 
-class _Brief:
-    """What threads that are inside get for a stack is always the same; who leaves last puts Python's own function back."""
+class _Here(threading.local):
+    """How often the thread that asks is inside."""
 
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), []  # type: threading.Lock, List[int]
-        self._usual: Callable[..., Any] = traceback.extract_stack
-        self._stack: _Stack = [
-            traceback.FrameSummary(__file__, 1, 'memory_optimize', line='made by memory_optimize')
-        ]
+    times = 0
 
-    @contextlib.contextmanager
-    def stacks(self) -> Iterator[None]:
-        here = threading.get_ident()
-        with self._lock:
-            if not self._inside:
-                self._usual, traceback.extract_stack = traceback.extract_stack, self._extract_stack
-            self._inside.append(here)
+
+def _answer_ourselves() -> PutBack:
+    usual = traceback.extract_stack
+
+    def extract_stack(f: Optional[FrameType] = None, limit: Optional[int] = None) -> Any:
+        if f is None and limit is None and _HERE.times:
+            return _STACK
+        return usual(f or sys._getframe(1), limit)
+
+    def put_back() -> None:
+        traceback.extract_stack = usual
+
+    traceback.extract_stack = extract_stack
+    return put_back
+
+
+_HERE, _ANSWERED = _Here(), WhileInside(_answer_ourselves)
+
+
+@contextlib.contextmanager
+def brief_stacks() -> Iterator[None]:
+    """Around whatever makes ops, in this thread. Other threads get their own stacks."""
+    with _ANSWERED.on():
+        _HERE.times += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._inside.remove(here)
-                if not self._inside:
-                    traceback.extract_stack = self._usual
-
-    def _extract_stack(self, f: Optional[FrameType] = None, limit: Optional[int] = None) -> Any:
-        if f is None and limit is None and threading.get_ident() in self._inside:
-            return self._stack
-        return self._usual(f or sys._getframe(1), limit)
-
-
-# Around whatever makes ops.
-brief_stacks = _Brief().stacks
+            _HERE.times -= 1

@@ -9,8 +9,8 @@ gone as it begins, whoever names it later, as who fetches it does: there, too, t
 from __future__ import annotations
 
 import contextlib
-import threading
-from typing import Any, Iterator, List, Optional
+from functools import partial
+from typing import Any, List, Optional
 
 import paddle
 from paddle.base import executor
@@ -18,34 +18,19 @@ from paddle.base import executor
 from transpiler.backends.paddle3.blocks import has_blocks, loses_what_is_named_behind
 from transpiler.backends.paddle3.fetching import refuse_what_is_gone
 from transpiler.backends.paddle3.marks import mark_of
+from transpiler.backends.paddle3.while_inside import PutBack, WhileInside
 
 FLAG, FLAG_WITH_BLOCKS = 'FLAGS_enable_pir_in_executor_trace_run', 'FLAGS_new_executor_sequential_run'
 
 
-class _Switch:
-    """A flag is on while anyone is inside; who leaves last puts it back to what it was."""
-
-    def __init__(self, flag: str) -> None:
-        self._flag = flag
-        self._lock, self._inside, self._was = threading.Lock(), 0, False
-
-    @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
-        with self._lock:
-            if not self._inside:
-                self._was = paddle.get_flags([self._flag])[self._flag]
-                paddle.set_flags({self._flag: True})
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if not self._inside:
-                    paddle.set_flags({self._flag: self._was})
+def _turned_on(flag: str) -> PutBack:
+    was = paddle.get_flags([flag])[flag]
+    paddle.set_flags({flag: True})
+    return lambda: paddle.set_flags({flag: was})
 
 
-_FROM_OP_TO_OP, _ONE_BY_ONE = _Switch(FLAG), _Switch(FLAG_WITH_BLOCKS)
+_FROM_OP_TO_OP = WhileInside(partial(_turned_on, FLAG))
+_ONE_BY_ONE = WhileInside(partial(_turned_on, FLAG_WITH_BLOCKS))
 
 
 class OrderedExecutor(executor._StandaloneExecutor):
@@ -77,7 +62,7 @@ def hold_orders() -> None:
     executor._StandaloneExecutor = OrderedExecutor
 
 
-def _switch_for(blocks: List[Any]) -> Optional[_Switch]:
+def _switch_for(blocks: List[Any]) -> Optional[WhileInside]:
     """Of marked programs, by their main blocks."""
     if not blocks:
         return None
