@@ -18,6 +18,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
+from benchmarks.apart import apart
 from benchmarks.layers.networks import NETWORKS
 from benchmarks.measure import Peaks, Watcher
 from tests import settled
@@ -687,7 +688,8 @@ def test_a_forward_that_fails_keeps_no_input() -> None:
 
 @pytest.mark.parametrize('seed', GENERATED)
 def test_generated_layers_train_to_the_same_bytes(seed: int) -> None:
-    why_not, wrong, changed = trial(seed)
+    # From a process that has run nothing: in a fork of one that has, MKL's threads may end the untouched layer.
+    why_not, wrong, changed = apart(trial, seed)
     assert (why_not, wrong) == ('', []) and changed
 
 
