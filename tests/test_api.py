@@ -211,6 +211,21 @@ def test_names_of_a_runtime_mean_the_same() -> None:
         assert len(peaks) == 1
 
 
+def test_an_executor_that_is_only_tried_out_is_refused_and_the_program_stays() -> None:
+    flag = 'FLAGS_enable_pir_in_executor'
+    case = CHAIN()
+    before, contents = paddle.get_flags([flag]), fingerprint(case.main)
+    try:
+        paddle.set_flags({flag: True})
+        with pytest.raises(UnsupportedPaddleError, match=f"set_flags.*'{flag}': False"):
+            memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=64)
+    finally:
+        paddle.set_flags(before)
+    assert fingerprint(case.main) == contents
+    assert memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=64,
+                           recompute='max').changed
+
+
 def test_auto_follows_the_flag_in_force() -> None:
     flag = 'FLAGS_eager_delete_tensor_gb'
     before = paddle.get_flags([flag])

@@ -1,12 +1,14 @@
 """The callback that logs memory."""
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import paddle
+import pytest
 
 from transpiler.callbacks import MemoryLog
+from transpiler.errors import InvalidArgumentError
 
 STEPS = [2, 4, 5]
 
@@ -41,3 +43,17 @@ def test_each_step_that_was_asked_for_is_logged() -> None:
     peaks = [use.peak_bytes for use in callback.usages]
     assert peaks == sorted(peaks) and peaks[0] >= 64 * 64 * 4
     assert [row[2] for row in written.rows if row[0] == 'memory/peak_bytes'] == STEPS
+
+
+@pytest.mark.parametrize('given', [{
+    'every': 0
+}, {
+    'every': None
+}, {
+    'log': 'out.txt'
+}, {
+    'writer': 'logs'
+}])
+def test_what_cannot_be_logged_by_is_refused_at_once(given: Dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match=f'^{list(given)[0]} '):
+        MemoryLog(**given)

@@ -184,3 +184,33 @@ def test_what_is_beyond_all_sizes_or_of_another_kind_is_named(argument, value, s
 def test_what_is_no_program_is_refused(position):
     with pytest.raises(TranspilerError, match='paddle.static.Program'):
         memory_optimize(values()[position])
+
+
+@pytest.fixture(scope='module')
+def report(serialized: bytes) -> Any:
+    return optimized(serialized)
+
+
+@pytest.mark.parametrize('asked, argument, otherwise', [
+    ('explain', 'variable', 'the program has no variable'),
+    ('write_curve', 'writer', 'nothing'),
+    ('to_html', 'title', 'nothing'),
+])
+def test_what_a_report_is_asked_by_a_value_of_another_kind_is_refused_in_one_line(
+        asked: str, argument: str, otherwise: str, report: Any):
+    refused = []
+    for value in values():
+        try:
+            getattr(report, asked)(value)
+        except TranspilerError as error:
+            refused.append(str(error))
+    assert len(refused) >= len(values()) // 2
+    assert all(len(said.splitlines()) == 1 for said in refused)
+    assert all(said.startswith((argument, otherwise)) for said in refused)
+
+
+def test_a_variable_is_explained_as_its_name_is(serialized: bytes):
+    program = paddle.static.Program.parse_from_string(serialized)
+    loss = program.global_block().var('loss')
+    report = memory_optimize(program, fetch_list=[loss], batch_size=8)
+    assert report.explain(loss) == report.explain('loss')

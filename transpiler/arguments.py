@@ -60,6 +60,16 @@ def names_of(argument: str, given: Any) -> FrozenSet[str]:
     return frozenset(names)
 
 
+def name_of(argument: str, given: Any) -> str:
+    """The one name that a str or Variable gives."""
+    if isinstance(given, str):
+        return given
+    if not _is_variable(given):
+        raise InvalidArgumentError(
+            f'{argument} takes a name or a Variable of the program, not {_shown(given)}')
+    return str(given.name)
+
+
 def _is_variable(given: Any) -> bool:
     """Files and paths have a name, too."""
     return 'dtype' in dir(given) and isinstance(getattr(given, 'name', None), str)
@@ -75,6 +85,14 @@ def positive(argument: str, given: Optional[int]) -> Optional[int]:
         raise InvalidArgumentError(f'{argument} takes a number of at most 64 bits; this one has '
                                    f'{int(given).bit_length() + 1}')
     return int(given)
+
+
+def number(argument: str, given: Any) -> int:
+    """What cannot be left out, as `positive` can."""
+    found = positive(argument, given)
+    if found is None:
+        raise InvalidArgumentError(f'{argument} takes a whole number from 1 on, not None')
+    return found
 
 
 Rows = Union[None, int, Mapping[str, int]]
@@ -107,6 +125,21 @@ def runtime_of(runtime: str, in_force: Runtime) -> Runtime:
         return in_force
     named = RUNTIMES[runtime]
     return replace(named, can=named.can & in_force.can)
+
+
+def text(argument: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidArgumentError(f'{argument} takes a text, not {_shown(given)}')
+    return given
+
+
+def scalar_writer(given: Any) -> Any:
+    """What has `add_scalar(tag, value, step)`."""
+    if isinstance(given, type) or not callable(getattr(given, 'add_scalar', None)):
+        raise InvalidArgumentError(
+            'writer has add_scalar(tag, value, step), as visualdl.LogWriter(folder) and '
+            f'SummaryWriter(folder) of TensorBoard; {_shown(given)} has not')
+    return given
 
 
 def recompute_mode(given: Any) -> str:
@@ -192,15 +225,13 @@ def trial(runs: Any, feed: Any) -> Optional[Trial]:
             raise InvalidArgumentError(
                 'verify_feed: nothing is run without verify_runs; give verify_runs=2, too')
         return None
-    number = positive('verify_runs', runs)
-    if number is None:
-        raise InvalidArgumentError('verify_runs takes a whole number of runs, not None')
+    times = number('verify_runs', runs)
     feeds = [] if feed is None else [feed] if isinstance(feed, Mapping) else feed
     if not isinstance(feeds, (list, tuple)) or not all(isinstance(f, Mapping) for f in feeds):
         raise InvalidArgumentError(
             'verify_feed takes a feed, {name: array}, or a list of feeds, which the runs take in turn, not '
             f'{_shown(feed)}')
-    return Trial(number, tuple(feeds))
+    return Trial(times, tuple(feeds))
 
 
 def progress(given: Any) -> Callable[[str], None]:

@@ -7,6 +7,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 import paddle
 
+from transpiler import arguments
+from transpiler.errors import InvalidArgumentError
 from transpiler.report.data import human
 
 
@@ -26,6 +28,7 @@ class MemoryLog(paddle.callbacks.Callback):
 
     `usages` has an entry every `every` steps and one at the end of each epoch; `log` is called with a line for each, and
     `writer`, if given, gets scalars by `add_scalar(tag, value, step)` (`visualdl.LogWriter`, TensorBoard's SummaryWriter).
+    What is none of that raises InvalidArgumentError.
     """
 
     def __init__(self,
@@ -34,7 +37,12 @@ class MemoryLog(paddle.callbacks.Callback):
                  writer: Any = None) -> None:
         super().__init__()
         self.usages: List[Usage] = []
-        self._every, self._log, self._writer = max(1, every), log, writer
+        self._every, self._log, self._writer = arguments.number('every', every), log, writer
+        if log is not None and not callable(log):
+            raise InvalidArgumentError(
+                f'log takes a function of a line, or None, not {type(log).__name__}')
+        if writer is not None:
+            arguments.scalar_writer(writer)
         self._step = 0
 
     def on_train_batch_end(self, step: int, logs: Optional[Dict[str, Any]] = None) -> None:

@@ -218,7 +218,8 @@ def test_an_unknown_name_to_skip(folder):
 
 
 def test_an_output_that_ends_like_a_directory(folder):
-    failing(folder, ['optimize', 'tiny', '-o', 'out/'], 'out/ is a directory')
+    failing(folder, ['optimize', 'tiny', '-o', 'out/'],
+            'out/ names a directory; name the file to write, as out/model')
 
 
 @pytest.mark.parametrize('out', ['.', 'sub'])
@@ -442,6 +443,8 @@ def test_parameters_that_paddle_could_not_write_whole_are_not_taken_for_whole(fo
 
 @pytest.mark.parametrize('arguments, said', [
     (['optimize', 'tiny', '-o', ''], 'no file is named to write to'),
+    (['optimize', '', '-o', 'out'], 'no program is named to read'),
+    (['check', 'tiny', ''], 'no program is named to read'),
     (['view', 'tiny', '-o', 'tiny'], 'tiny would be read in place of tiny.pdmodel'),
     (['optimize', 'tiny', '-o', 'out', '--trace', 'out'
      ], 'out would be read as part of out.pdmodel'),

@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
+from transpiler import arguments
 from transpiler.report.data import ReportData
 from transpiler.report.figures import figure
 from transpiler.report.html import page
@@ -23,7 +24,7 @@ class MemoryReport(ReportData):
 
     def to_html(self, title: str = 'the program') -> str:
         """The picture as one page that needs no network."""
-        return page(self, title)
+        return page(self, arguments.text('title', title))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -36,18 +37,27 @@ class MemoryReport(ReportData):
 
         Args:
             writer: has `add_scalar(tag, value, step)`: `visualdl.LogWriter`, TensorBoard's SummaryWriter.
+
+        Raises:
+            InvalidArgumentError: it has not.
         """
+        arguments.scalar_writer(writer)
+        arguments.text('tag', tag)
         for side, picture in zip(('before', 'after'), self.pictures):
             for step, size in enumerate(picture.bytes):
                 writer.add_scalar(f'{tag}/{side}', size, step)
 
-    def explain(self, variable: str) -> str:
+    def explain(self, variable: Any) -> str:
         """Why `variable` is in memory when it is, before and after, and why it does not share that.
 
+        Args:
+            variable: its name, or the Variable.
+
         Raises:
+            InvalidArgumentError: it is neither.
             UnknownVariableError: the program has no such variable.
         """
-        return self.explained(variable)
+        return self.explained(arguments.name_of('variable', variable))
 
     def why(self) -> str:
         """The ten things that would lower the peak most, the largest first, with their bytes. Some are planned anew for that."""

@@ -5,7 +5,6 @@ A saved program is written whole or not at all, see `writing`. Parameters that s
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import (MODEL, PARAMETERS, companions, find_program, is_old,
                                         old_parameters, parameter_files, possible_companions)
-from transpiler.serving.outputs import check_apart, check_free, each_alone
+from transpiler.serving.outputs import check_apart, check_free, each_alone, named_to_write
 from transpiler.serving.parameters import check_parameter_files, check_parameters, parameters_of
 from transpiler.serving.writing import Contents, Together, finish_interrupted, write_all
 
@@ -102,7 +101,7 @@ def read_program(given: str) -> SavedProgram:
         SavedFileError: no such file, no permission, missing or damaged parameters.
         InvalidProgramError: the file is no program that the installed Paddle can run.
     """
-    path = found(Path(given), MODEL, find_program)
+    path = found(given, MODEL, find_program)
     raw = program_in(path, _STARTS,
                      lambda: f'not a serialized Paddle program{_program_beside(path)}')
     message = _parse(path, raw)
@@ -153,11 +152,7 @@ def write_program(out: str,
 
 
 def _target(out: str, saved: SavedProgram) -> Path:
-    target = Path(out)
-    if not out:
-        raise SavedFileError('no file is named to write to; name one')
-    if out.endswith(('/', os.sep)) or target.is_dir():
-        raise SavedFileError(f'{out} is a directory; name the file to write')
+    target = Path(named_to_write(out))
     return target if saved.is_bare or target.suffix == MODEL else Path(out + MODEL)
 
 

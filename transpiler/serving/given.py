@@ -28,8 +28,11 @@ class Saved(Protocol):
         ...
 
 
-def found(given: Path, suffix: str, find: Callable[[Path], Path]) -> Path:
-    """What `find` finds for `given`, which may be without `suffix`; raises SavedFileError."""
+def found(named: str, suffix: str, find: Callable[[Path], Path]) -> Path:
+    """What `find` finds for the path `named`, which may be without `suffix`; raises SavedFileError."""
+    if not named:
+        raise SavedFileError('no program is named to read; name one')
+    given = Path(named)
     check_text(given)
     for path in (given, Path(str(given) + suffix)):
         if was_interrupted(path):

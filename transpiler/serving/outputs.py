@@ -62,6 +62,17 @@ def place(path: Path) -> str:
     return os.path.join(os.path.realpath(path.parent), path.name)
 
 
+def named_to_write(out: str) -> str:
+    """`out`, with which the name of a program begins; raises SavedFileError if it names no file."""
+    if not out:
+        raise SavedFileError('no file is named to write to; name one')
+    if out.endswith(('/', os.sep)) or os.path.basename(out) in ('.', '..') or os.path.isdir(out):
+        there = 'is' if os.path.isdir(out) else 'names'
+        raise SavedFileError(
+            f'{out} {there} a directory; name the file to write, as {os.path.join(out, "model")}')
+    return out
+
+
 def check_text(path: Path) -> None:
     """Paddle opens no other files, and what is said of them is text."""
     try:

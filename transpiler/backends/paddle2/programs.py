@@ -90,6 +90,7 @@ class LivePrograms(Programs):
 
     def read(self, target: framework.Program, fetched: FrozenSet[str],
              skipped: FrozenSet[str]) -> ImportedProgram:
+        environment.check_executor()
         imported = self.imported(target, fetched, skipped)
         return replace(imported, closed=_SECTION if _has_peer(imported) else '')
 

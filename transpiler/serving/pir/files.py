@@ -6,7 +6,6 @@ An order of ops is all that is written anew: parameters are copied, as their fil
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from transpiler.serving.forks import in_a_fork
 from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import JSON, MODEL, PARAMETERS, find_json
 from transpiler.serving.outputs import check_apart, check_free, each_alone
-from transpiler.serving.parameters import Parameter, check_parameters
+from transpiler.serving.outputs import check_apart, check_free, each_alone, named_to_write
 from transpiler.serving.writing import Together, finish_interrupted, write_all
 
 _INPUTS, _FETCH = ('pd_op.data', 'pd_op.feed'), 'pd_op.fetch'
@@ -103,7 +102,7 @@ def read_model(given: str) -> SavedModel:
         InvalidProgramError: the file is no program that the installed Paddle can run, or it has parameters that Paddle does not
             save as it reads them.
     """
-    path = found(Path(given), JSON, lambda each: find_json(each, paddle.__version__))
+    path = found(given, JSON, lambda each: find_json(each, paddle.__version__))
     serialized = program_in(path, (b'{',), lambda: _no_json(path))
     trainable = _header(path, serialized)
     in_a_fork(lambda: _try(serialized), str(path))
@@ -127,9 +126,7 @@ def write_model(out: str,
     Raises:
         SavedFileError: a target exists, is the input, or cannot be written.
     """
-    if out.endswith(('/', os.sep)) or Path(out).is_dir():
-        raise SavedFileError(f'{out} is a directory; name the file to write')
-    target = Path(out if out.endswith(JSON) else out + JSON)
+    target = Path(named_to_write(out) if out.endswith(JSON) else out + JSON)
     own = {target.with_suffix(s).name: path for s, path in saved.companions.items()}
     contents = {**own, target.name: serialized}
     finish_interrupted(target.parent)
