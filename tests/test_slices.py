@@ -229,6 +229,18 @@ def test_who_averages_a_flat_parameter_stays_behind_the_updates_of_its_slices(ne
         verify(graph, changed, {each: each for each in ops})
 
 
+def test_a_parameter_is_not_flat_for_being_as_large_as_all_that_another_op_is_given() -> None:
+    with new_programs() as (main, _):
+        hidden = paddle.nn.LayerNorm(16)(data("x", 4, 16))  # its scale and its bias are 32 numbers
+        apart = paddle.create_parameter([32], "float32", name="apart")
+        loss = square_loss(hidden) + paddle.sum(apart.detach())
+        paddle.optimizer.Adam(0.1).minimize(loss)
+    graph = import_program(main.desc.serialize_to_string(), [loss.name]).graph
+    (whole,) = [v.id for v in graph.values if v.name == "apart"]
+    readers = [op for op in graph.walk() if whole in op.reads()]
+    assert readers and all(len(set(op.reads())) == 1 for op in readers)
+
+
 def averaged_lstm() -> Case:
     """Its later part gives the optimizer much to do, and the executor the time to run the average first."""
     with new_programs() as (main, startup):

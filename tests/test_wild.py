@@ -55,6 +55,7 @@ _BROKE_A_PROMISE = {
     'the least budget, as it was named to who asked for less': '8100785:hold',
     'trips in a first run that holds them': '72003:hold,80079:hold',
     'slices of a flat parameter': '70588:hold',
+    'parameters that are as large as one of slices': '8302218:seq',
     'orders beside releases in bfloat16': '72067',
     'clones in place on what is read in another layout': '72052,80569',
     'orders behind what oneDNN reads under another name': '151669:serial',

@@ -80,8 +80,15 @@ def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdic
                      _SECONDS * (1 + len(modes)),
                      has_children=True)
     if ended.failure:
+        alone = in_child(partial(_is_built, recipe(seed)), _SECONDS)
+        if alone.failure:  # Paddle itself does not survive that, before anyone has optimized anything
+            return Verdict(seed, why_not=f'not built: {alone.failure}')
         return Verdict(seed, failures=[f'TRIAL {ended.failure}'])
     return Verdict(**ended.value)
+
+
+def _is_built(drawn: Recipe) -> bool:
+    return build(drawn) is not None
 
 
 def trial_of_seen(name: str) -> Verdict:

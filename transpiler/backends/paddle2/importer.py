@@ -210,7 +210,7 @@ class _Importer:
         self._import_block(0, self._graph.new_region(RegionKind.BLOCK))
         self._mark_fed_and_fetched()
         link_slices(self._graph, self._descs)
-        link_flat_parameters(self._graph, self._message.blocks[0])
+        link_flat_parameters(self._graph, self._message.blocks[0], self._descs)
         link_caches(self._graph, self._descs)
         link_results(self._graph, self._descs)
         link_joined(self._graph, self._descs)

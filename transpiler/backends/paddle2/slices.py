@@ -8,7 +8,7 @@ let go of with all its slices.
 
 `paddle.nn.LSTM` and its like have one flat parameter for all of a network's, which the startup program makes slices of it. The main
 program says nothing of that: there the flat one is a parameter that may be trained, and is not, of the size of all that the
-network's op is given, which are. Who reads it, as a moving average of all parameters does, reads what optimizers have written to
+network's op is given in one list, which are. Who reads it, as a moving average of all parameters does, reads what optimizers have written to
 the others.
 """
 
@@ -77,7 +77,8 @@ def _measure(values: List[Value]) -> None:
         value.buffer, value.skipped = buffer.id, skipped
 
 
-def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
+def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc,
+                         descs: Mapping[int, framework_pb2.OpDesc]) -> None:
     """Lets who reads a flat parameter read the parameters that may be slices of it, by what `main` declares."""
     declared = {v.name: v for v in main.vars if v.is_parameter}
     found = {v.id: declared[v.name] for v in graph.values if v.parameter and v.name in declared}
@@ -89,10 +90,11 @@ def link_flat_parameters(graph: Graph, main: framework_pb2.BlockDesc) -> None:
             flat.setdefault(shape[0], []).append(value)
     slices: Dict[int, Set[int]] = {}
     for op in graph.walk() if flat else ():
-        given = {v for v in op.reads() if v in shapes}
-        if len(given) > 1 and given <= written:
-            for whole in flat.get(sum(math.prod(shapes[v]) for v in given), ()):
-                slices.setdefault(whole, set()).update(given)
+        for listed in values_of(graph, descs[op.id].inputs, op.operands).values():
+            given = {v.id for v in listed if v.id in shapes}
+            if len(given) > 1 and given <= written:
+                for whole in flat.get(sum(math.prod(shapes[v]) for v in given), ()):
+                    slices.setdefault(whole, set()).update(given)
     for op in graph.walk() if slices else ():
         more = {v for whole in op.reads() for v in slices.get(whole, ())}.difference(op.reads())
         if more:
