@@ -72,7 +72,7 @@ class RegionMemory:
         self._kept_sizes: Dict[int, Size] = {}
         self._left: Dict[int, List[Left]] = {}
         self._kept: Dict[int, int] = {}
-        self._collected: Dict[int, int] = {}
+        self._collected: Dict[Tuple[int, bool], int] = {}
         self._evaluated: Dict[Size, int] = {}
 
     def at(self, dims: Dict[str, int]) -> RegionMemory:
@@ -397,24 +397,26 @@ class RegionMemory:
         facts = self.graph.regions[region]
         return (l for l in self.scopes_left_in(facts) if l.until >= len(facts.ops))
 
-    def collected_in(self, region: Region) -> int:
-        """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees."""
-        if region.id not in self._collected:
-            self._collected[region.id] = self._find_collected(region)
-        return self._collected[region.id]
+    def collected_in(self, region: Region, asleep: bool = False) -> int:
+        """Bytes of a trip of `region`, of the regions in it too, that nobody but the runtime's collector frees. `asleep`: it may get
+        to them after all else that has a name of what they hand out has let go of it; each other name keeps that until then."""
+        if (region.id, asleep) not in self._collected:
+            self._collected[region.id, asleep] = self._find_collected(region, asleep)
+        return self._collected[region.id, asleep]
 
-    def _find_collected(self, region: Region) -> int:
+    def _find_collected(self, region: Region, asleep: bool) -> int:
         handed_out = {self.graph.values[v].storage for v, _ in region.results}
         own = 0 if region.frees_at_once else sum(
             self.evaluate(lifetime.size)
             for lifetime in self.lifetimes.by_region[region.id].values()
-            if not lifetime.kept and handed_out.isdisjoint(lifetime.storages) and
-            self.graph.ops[region.ops[lifetime.last]].kind != RELEASE)
+            if not lifetime.kept and
+            (not handed_out.issuperset(lifetime.storages) if asleep else handed_out.isdisjoint(
+                lifetime.storages)) and self.graph.ops[region.ops[lifetime.last]].kind != RELEASE)
         if region.kind is RegionKind.BRANCH_GRADIENT and not region.frees_at_once:
             kept = self.own_kept(self.graph.regions[region.forward])  # it is through with that
             own += sum(self.evaluate(each.size) for each in kept)
         inside = Fullest()
         for _, op in self.running_regions(region):
             for inner in map(self.graph.regions.__getitem__, op.regions):
-                inside.add(self.place(inner), self.collected_in(inner))
+                inside.add(self.place(inner), self.collected_in(inner, asleep))
         return own + inside.total

@@ -405,9 +405,11 @@ class Timeline:
         for at, op in self._memory.running_regions(region):
             for inner in map(self.graph.regions.__getitem__, op.regions):
                 is_branch = inner.kind in (RegionKind.BRANCH, RegionKind.BRANCH_GRADIENT)
-                if late.ops(inner) and (is_branch or (late.asleep and not region.id)):
+                asleep = bool(late.asleep)
+                if late.ops(inner) and (is_branch or (asleep and not region.id)):
                     trips = 1 if is_branch else 1 + self.trips_late(inner)
-                    yield at, self._memory.place(inner), trips * self._memory.collected_in(inner)
+                    yield (at, self._memory.place(inner),
+                           trips * self._memory.collected_in(inner, asleep))
 
 
 def _nested(graph: Graph, region: int) -> Iterator[int]:
