@@ -25,8 +25,8 @@ from transpiler.errors import InvalidProgramError, SavedFileError
 from transpiler.serving.forks import in_a_fork
 from transpiler.serving.given import found, program_in
 from transpiler.serving.layouts import JSON, MODEL, PARAMETERS, find_json
-from transpiler.serving.outputs import check_apart, check_free, each_alone
 from transpiler.serving.outputs import check_apart, check_free, each_alone, named_to_write
+from transpiler.serving.parameters import Parameter, check_parameters
 from transpiler.serving.writing import Together, finish_interrupted, write_all
 
 _INPUTS, _FETCH = ('pd_op.data', 'pd_op.feed'), 'pd_op.fetch'
@@ -126,7 +126,8 @@ def write_model(out: str,
     Raises:
         SavedFileError: a target exists, is the input, or cannot be written.
     """
-    target = Path(named_to_write(out) if out.endswith(JSON) else out + JSON)
+    out = named_to_write(out)
+    target = Path(out if out.endswith(JSON) else out + JSON)
     own = {target.with_suffix(s).name: path for s, path in saved.companions.items()}
     contents = {**own, target.name: serialized}
     finish_interrupted(target.parent)
