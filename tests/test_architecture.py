@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import symtable
 from pathlib import Path
 from typing import Dict, FrozenSet, Iterator, List, Set, Tuple
 
@@ -226,3 +228,28 @@ def test_no_two_modules_of_passes_analysis_and_solvers_have_one_name() -> None:
     ]
     twice = {name for name in names if names.count(name) > 1}
     assert len(names) > 40 and not twice
+
+
+def undefined(path: Path) -> List[str]:
+    """Names that functions of a module look for outside of themselves, and that nobody there defines or imports."""
+    module = symtable.symtable(path.read_text(encoding='utf-8'), str(path), 'exec')
+    known = {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported()}
+    known |= {*dir(builtins), '__file__', '__name__'}
+    pending, found = [module], []
+    while pending:
+        table = pending.pop()
+        pending += table.get_children()
+        found += [
+            s.get_name()
+            for s in table.get_symbols()
+            if s.is_referenced() and (s.is_global() or table is module)
+        ]
+    return sorted(set(found) - known)
+
+
+def test_each_name_is_defined_or_imported_also_where_no_test_of_this_paddle_comes(
+        tmp_path: Path) -> None:
+    assert not {path: names for path in ROOT.rglob('*.py') if (names := undefined(path))}
+    wrong = tmp_path / 'wrong.py'
+    wrong.write_text('from os import sep\ndef use():\n    return [lost + sep for _ in len(sep)]\n')
+    assert undefined(wrong) == ['lost']
