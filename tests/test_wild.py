@@ -6,7 +6,7 @@ import io
 import re
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import paddle
 import pytest
@@ -259,3 +259,14 @@ def test_what_piles_up_from_run_to_run_may_pass_what_is_sure_in_later_runs_alone
 def test_a_child_that_cannot_say_what_it_found_speaks_to_nobody_else() -> None:
     ended = in_child(lambda: in_child(object, 20.)._asdict(), 40.)
     assert ended == Ended({'value': None, 'failure': 'ended with status 256'}, '')
+
+
+@pytest.mark.parametrize('alone, failures', [('ended with status 11', []),
+                                             ('longer than 60 s', ['TRIAL ended with status 11']),
+                                             ('', ['TRIAL ended with status 11'])])
+def test_a_trial_that_ended_has_not_failed_only_if_to_build_the_program_ends_likewise(
+        alone: str, failures: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([Ended(None, 'ended with status 11'), Ended(None if alone else True, alone)])
+    monkeypatch.setattr(trial, 'in_child', lambda *_, **__: next(ends))
+    verdict = trial.trial(5, ['seq'])
+    assert verdict.failures == failures and bool(verdict.why_not) != bool(failures)

@@ -81,7 +81,7 @@ def trial(seed: int, modes: Sequence[str], values_alone: bool = False) -> Verdic
                      has_children=True)
     if ended.failure:
         alone = in_child(partial(_is_built, recipe(seed)), _SECONDS)
-        if alone.failure:  # Paddle itself does not survive that, before anyone has optimized anything
+        if alone.failure == ended.failure:  # Paddle itself ends so, before anyone has optimized anything
             return Verdict(seed, why_not=f'not built: {alone.failure}')
         return Verdict(seed, failures=[f'TRIAL {ended.failure}'])
     return Verdict(**ended.value)

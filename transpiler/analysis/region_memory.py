@@ -406,12 +406,12 @@ class RegionMemory:
 
     def _find_collected(self, region: Region, asleep: bool) -> int:
         handed_out = {self.graph.values[v].storage for v, _ in region.results}
+        stays_outside = handed_out.issuperset if asleep else handed_out.intersection
         own = 0 if region.frees_at_once else sum(
             self.evaluate(lifetime.size)
             for lifetime in self.lifetimes.by_region[region.id].values()
-            if not lifetime.kept and
-            (not handed_out.issuperset(lifetime.storages) if asleep else handed_out.isdisjoint(
-                lifetime.storages)) and self.graph.ops[region.ops[lifetime.last]].kind != RELEASE)
+            if not (lifetime.kept or stays_outside(lifetime.storages)) and
+            self.graph.ops[region.ops[lifetime.last]].kind != RELEASE)
         if region.kind is RegionKind.BRANCH_GRADIENT and not region.frees_at_once:
             kept = self.own_kept(self.graph.regions[region.forward])  # it is through with that
             own += sum(self.evaluate(each.size) for each in kept)
