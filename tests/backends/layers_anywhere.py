@@ -959,9 +959,9 @@ class Steps:
         return self._report.programs
 
 
-def watched(read: Callable[[], int], enough: int, most: int = settled.MOST) -> int:
+def watched(read: Callable[[], int], enough: int) -> int:
     """The least of what a Watcher saw, which is a thread that never waits: let go first, it would keep the collector waiting."""
-    return int(settled.least(lambda: [read()], [enough], most, ordered=False)[0])
+    return int(settled.least(lambda: [read()], [enough], ordered=False)[0])
 
 
 @pytest.mark.parametrize('kind', ['SGD', 'Momentum', 'Adam'])
@@ -977,7 +977,7 @@ def test_a_budget_is_kept_by_whole_steps_first_and_later_and_refused_if_it_canno
     later = watched(steps.peak, least)
     in_time = least - report.sure_bytes + report.needed_bytes
     assert 0.97 * in_time <= later <= least
-    first = watched(lambda: min(first, Steps(kind, least).peak()), least, most=20)
+    first = watched(lambda: min(first, Steps(kind, least).peak()), least)
     assert first <= least, (first, least, in_time)
     refused = Steps(kind, least - 1)
     with pytest.warns(UserWarning, match=f'{least - 1} is less than the {least} bytes') as said:
@@ -1005,7 +1005,7 @@ def test_a_budget_is_of_all_the_programs_of_a_step_which_keep_something_for_each
     assert first.step_bytes <= second.step_bytes <= budget
     later = watched(steps.peak, budget)
     assert later <= budget
-    peak = watched(lambda: min(peak, Steps('SGD', budget, make).peak()), budget, most=20)
+    peak = watched(lambda: min(peak, Steps('SGD', budget, make).peak()), budget)
     assert peak <= budget
     assert len(steps.programs) == 2  # a later step begins with the first, and nothing is kept then
     refused = Steps('SGD', first.step_bytes, make)

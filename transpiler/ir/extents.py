@@ -90,6 +90,8 @@ class _Extents:
         """None as long as nothing is known of its operands."""
         value = self._graph.values[op.results[position]]
         operands = self._deciding(op, position)
+        if value.guessed and not (self._like(op, position) or op.facts.broadcasts is not None):
+            return self._own(value)
         if self._is_fixed(value) or not operands and not self._is_open(value):
             return _NONE
         if value.size is None or not self._mixed.isdisjoint(operands):
@@ -107,15 +109,19 @@ class _Extents:
 
     def _deciding(self, op: Op, position: int) -> List[int]:
         """Operands whose dims decide those of a result; a gradient has those of what it is the gradient of."""
-        like = [op.operands[i] for j, i in op.facts.alike if j == position]
-        if not (like or op.facts.gradients or op.facts.broadcasts is not None):
-            like = [
-                op.operands[i]
-                for i, j in op.facts.in_place
-                if j == position and self._look_alike(op.operands[i], op.results[j])
-            ]
         rest = [v for i, v in enumerate(op.operands) if i not in op.facts.gradients]
-        return [v for v in like or rest if v >= 0]
+        return [v for v in self._like(op, position) or rest if v >= 0]
+
+    def _like(self, op: Op, position: int) -> List[int]:
+        """Operands that the operator gives the same dims."""
+        like = [op.operands[i] for j, i in op.facts.alike if j == position]
+        if like or op.facts.gradients or op.facts.broadcasts is not None:
+            return like
+        return [
+            op.operands[i]
+            for i, j in op.facts.in_place
+            if j == position and self._look_alike(op.operands[i], op.results[j])
+        ]
 
     def _look_alike(self, a: int, b: int) -> bool:
         return a >= 0 and self._graph.values[a].shape == self._graph.values[b].shape

@@ -58,6 +58,7 @@ class Value:
     dtype: str = ''
     shape: Optional[Tuple[Size, ...]] = None  # None if a dim is unknown
     size: Optional[Size] = None  # bytes; None if a dim is unknown
+    guessed: bool = False  # nobody has said that these are its dims: for figures alone
     at_most: Optional[Size] = None  # bytes that it never goes beyond, where its size is unknown
     lod_level: int = 0
     persistable: bool = False
@@ -330,6 +331,7 @@ class Graph:
                               shape=original.shape,
                               follows=original.follows,
                               size=original.size,
+                              guessed=original.guessed,
                               at_most=original.at_most,
                               lod_level=original.lod_level,
                               skipped=original.skipped,

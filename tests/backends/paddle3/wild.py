@@ -285,9 +285,10 @@ def _wrong(drawn: Recipe, name: str, budget: Optional[int], plain: Dict[str, Any
 
 
 def _explained(drawn: Recipe, values: Dict[str, str], unequal: Sequence[str]) -> bool:
-    """Whether each of these is what the untouched program gives at another try or in another mode."""
-    left = set(unequal)
-    for flags in (*MODES.values(), *[MODES['default']] * _AGAIN):
+    """Whether each of these is what the untouched program gives at another try or in another mode, or with its ops in their order in any of
+    these: by default Paddle draws random numbers for whoever is ready first."""
+    left, in_order = set(unequal), [{**flags, **MODES['order']} for flags in MODES.values()]
+    for flags in (*in_order, *MODES.values(), *[MODES['default']] * _AGAIN):
         run = in_child(partial(_untouched, drawn, flags), _SECONDS)
         if not run.failure:
             left -= {k for k in left if run.value['values'].get(k) == values.get(k)}

@@ -31,12 +31,12 @@ from transpiler.backends.paddle3.handed_out import handed_out, join
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
-from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN
+from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN, MISDECLARED
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
-from transpiler.backends.paddle3.shapes import declared_shape, result_shape
+from transpiler.backends.paddle3.shapes import Shapes, declared_shape, gradient_source, guessed_shape, told_shape
 from transpiler.backends.paddle3.tensors import Shape, bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.backends.second_names import given_in_place, write_together
@@ -179,10 +179,8 @@ class _Importer:
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
-        # What Paddle's inference says: of all that is open, or only of what follows from no operand.
-        self._several_open = symbolic.several_open(program)
-        needed = self._several_open or carries_open(program)
-        self._inferred = symbolic.infer(program) if needed else None
+        # What Paddle's inference says, once it is asked for.
+        self._inferred = symbolic.infer(program) if carries_open(program) else None
 
     def run(self) -> ImportedProgram:
         block = self._done.program.global_block()
@@ -395,7 +393,7 @@ class _Importer:
             made = self._graph.new_op(BOUNDARY, 0, facts=OpFacts(boundary=True))
             self._done.handles[made.id] = Handle(op, (), ())
         handle = self._done.handles[made.id]
-        shapes = [self._graph.values[i].shape for v in op.operands_source() for i in self._ids(v)]
+        shapes = self._shapes([self._ids(v) for v in op.operands_source()])
         results = [self._result(op, slot, v, shapes) for slot, v in enumerate(op.results())]
         made.results += tuple(results)
         rest = (op,) if handle.op is not op else ()
@@ -411,17 +409,22 @@ class _Importer:
         if is_parameter and self._names[value.id] in self._parameters:
             self._value[value.id] = self._parameters[self._names[value.id]]
             return
-        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
         kept = value.persistable or is_parameter or op.name() == 'builtin.constant'
         made = self._new(value,
                          persistable=kept,
                          parameter=is_parameter,
                          fed=not kept and op.id() not in self._spare,
-                         shape=inferred.shape or declared_shape(value.shape)
-                         if value.is_dense_tensor_type() else None,
+                         shape=self._declared_shape(value),
                          region=0 if is_parameter else self._home.id)
         if is_parameter:
             self._parameters[self._names[value.id]] = made
+
+    def _declared_shape(self, value: Any) -> Optional[Shape]:
+        if not value.is_dense_tensor_type():
+            return None
+        shape = declared_shape(value.shape)
+        said = self._said_of(value) if shape is None else None
+        return said.shape if said is not None else shape
 
     def _new(self, value: Any, shape: Any = None, region: int = -1, **facts: Any) -> int:
         """In the region that is being read, or in `region`."""
@@ -467,7 +470,7 @@ class _Importer:
         operands = tuple(self._ids(v) for v in op.operands_source())
         inner = tuple(self._ids(v)[0] for v in _used_inside(op)) if op.num_regions() else ()
         made.operands = tuple(i for slot in operands for i in slot) + inner
-        shapes = [self._graph.values[i].shape for i in made.operands if i >= 0]
+        shapes = self._shapes(operands)
         aliases, unpacked = in_place_results(op), []
         results: List[Tuple[int, ...]] = []
         for slot, value in enumerate(op.results()):
@@ -520,11 +523,11 @@ class _Importer:
                     'an op that writes over what comes from outside of its loop or branch, or goes there'
                 )
 
-    def _result(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> int:
+    def _result(self, op: Any, slot: int, value: Any, shapes: Shapes) -> int:
         if not (value.initialized() and value.is_dense_tensor_type()):
             return self._new(value)
         inferred = self._shape(op, slot, value, shapes)
-        made = self._new(value, shape=inferred.shape)
+        made = self._new(value, shape=inferred.shape, guessed=inferred.guessed)
         self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
         others = (MADE_AS_BY_ONEDNN if runs_onednn(op) else MADE_AS).get(bare_kind(op))
         # Not every op that is asked for names bears it.
@@ -535,7 +538,7 @@ class _Importer:
 
     def _of_trips(self, value: Any, first: Optional[Shape], region: int = -1) -> int:
         """Of this shape in the first trip, and unless trips change it in all of them."""
-        inferred = self._said_of(value) if self._is_loose(value) else symbolic.Inferred(first)
+        inferred = self._is_loose(value) and self._said_of(value) or symbolic.Inferred(first)
         made = self._new(value, shape=inferred.shape, region=region)
         self._graph.values[made].at_most = bytes_of(value, inferred.at_most)
         return made
@@ -543,23 +546,39 @@ class _Importer:
     def _is_loose(self, value: Any) -> bool:
         return self._inferred is not None and value.id in self._inferred.loose
 
-    def _shape(self, op: Any, slot: int, value: Any, shapes: List[Any]) -> symbolic.Inferred:
+    def _shape(self, op: Any, slot: int, value: Any, shapes: Shapes) -> symbolic.Inferred:
         """Of a result, by the `shapes` of the operands and by Paddle's inference."""
         if self._is_loose(value):
-            return symbolic.NOTHING if self._opaque else self._said_of(value)
-        inferred = self._said_of(value) if self._several_open else symbolic.NOTHING
-        shape = result_shape(op, slot, value.shape, shapes, inferred.shape)
-        if shape is None and not self._several_open:
-            return self._said_of(value)
-        return inferred._replace(shape=shape)
+            return symbolic.NOTHING if self._opaque else self._said_of(value) or symbolic.NOTHING
+        told = told_shape(op, slot, value.shape, shapes)
+        if told is not None:
+            return symbolic.Inferred(told, guessed=bare_kind(op) in MISDECLARED)
+        said = self._said_of(value)
+        if said is not None and said.shape is not None:
+            return said
+        source = gradient_source(op, slot, value.shape)
+        if source is not None and source.id in self._value:
+            return self._like(source)
+        if said is not None:
+            return said
+        return symbolic.Inferred(guessed_shape(op, value.shape, shapes), guessed=True)
 
-    def _said_of(self, value: Any) -> symbolic.Inferred:
+    def _shapes(self, slots: _Slots) -> Shapes:
+        return [[self._graph.values[i].shape for i in slot if i >= 0] for slot in slots]
+
+    def _like(self, source: Any) -> symbolic.Inferred:
+        """What is known of `source`."""
+        known = self._graph.values[self._value[source.id]]
+        said = self._said_of(source) if known.shape is None else None
+        return symbolic.Inferred(known.shape, said and said.at_most, known.guessed)
+
+    def _said_of(self, value: Any) -> Optional[symbolic.Inferred]:
+        """By Paddle's inference; None where it does not come to it, or contradicts the operator."""
         if self._inferred is None:
             self._inferred = symbolic.infer(self._done.program)
-        return self._inferred.known.get(value.id, symbolic.NOTHING)
+        return self._inferred.known.get(value.id)
 
-    def _take_apart(self, op: Any, slot: int, takers: List[Any],
-                    shapes: List[Any]) -> Tuple[int, ...]:
+    def _take_apart(self, op: Any, slot: int, takers: List[Any], shapes: Shapes) -> Tuple[int, ...]:
         """The members of a list, by the ops that name them; each member is one value, whoever names it."""
         value = op.result(slot)
         members: List[Optional[int]] = [None] * len(value.type().as_vec_type().as_list())

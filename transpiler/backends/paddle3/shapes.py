@@ -1,12 +1,13 @@
 """Open dims: where a dim of a result is open, what made it tells, unless Paddle's own inference does (`symbolic`).
 
-Only what follows from the operands is said: a wrong dim would be a wrong figure, an unknown one is reported as unknown.
+What is `told` holds in every run. What is `guessed` is for figures alone: an operator that Paddle's inference does not know may do with
+its operands what it likes.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle3.aliases import DIALECT
@@ -29,6 +30,7 @@ _NEW_DIMS = ('expand', 'tile', 'repeat', 'gather', 'nonzero', 'masked_select', '
 # What Paddle declares of it is no shape; the slot of what is kept besides a mask.
 _RECURRENT, _KEPT = 'rnn', 'reserve'
 GRADIENT = '_grad'
+Shapes = Sequence[Sequence[Optional[Shape]]]  # by slot of an op: of the values there
 
 
 def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
@@ -38,32 +40,69 @@ def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
     return tuple(Size.dim(BATCH) if d < 0 else Size.of(d) for d in dims)
 
 
-def result_shape(op: Any,
-                 slot: int,
-                 dims: Sequence[int],
-                 operands: Sequence[Optional[Shape]],
-                 inferred: Optional[Shape] = None) -> Optional[Shape]:
-    """The shape of a result of `op` with these dims, -1 where open, by what was `inferred` of it, else by its operands; None if
-    those don't tell."""
+def told_shape(op: Any, slot: int, dims: Sequence[int], operands: Shapes) -> Optional[Shape]:
+    """The shape of a result of `op` with these dims, below 0 where open, by what the program says; None if it does not."""
     if bare_kind(op) == _RECURRENT and 0 in dims:
-        return _kept_by_layers(op, slot, operands[0])
+        return _kept_by_layers(op, slot, operands[0][0])
     unmade = UNMADE.get(bare_kind(op))
     if unmade is not None and op.get_output_names()[slot] == unmade:
         return (Size(),)
-    open_at = [i for i, d in enumerate(dims) if d < 0]
+    open_at = _open_at(dims)
     if not open_at:
         return tuple(map(Size.of, dims))
+    if bare_kind(op) == 'transpose_grad' and operands[0][0] is not None:
+        at = {to: i for i, to in enumerate(given_attributes(op)['perm'])}
+        return tuple(operands[0][0][at[i]] for i in range(len(dims)))
     share = rows_of(op)
     if share is not None and open_at == [0]:
         return (Size.dim(BATCH) * share, *map(Size.of, dims[1:]))
-    like = inferred or _of_what_it_is_for(op, slot, dims, operands)
-    if like is not None:
-        return like
-    shapes = [s for s in operands if s is not None]
-    if op.num_regions() or len(open_at) > 1 or not shapes or len(shapes) < len(operands):
+    return None
+
+
+def gradient_source(op: Any, slot: int, dims: Sequence[int]) -> Optional[Any]:
+    """The value that a result of `op` with these dims is the gradient of, and looks like, where `op` has that, or what was made of it by the
+    operator whose gradient it is; None of lists."""
+    if not bare_kind(op).endswith(GRADIENT):
+        return None
+    own = gradients_of(op)[slot]
+    source = _of_forward(op, slot) if own is None else op.operand_source(own)
+    dense = source is not None and source.initialized() and source.is_dense_tensor_type()
+    return source if dense and _agree(source.shape, dims) else None
+
+
+def _of_forward(op: Any, slot: int) -> Optional[Any]:
+    name = op.get_output_names()[slot] if op.name().startswith(DIALECT) else ''
+    for value in op.operands_source():
+        maker = value.get_defining_op() if value.initialized() else None
+        if maker is not None and f'{bare_kind(maker)}{GRADIENT}' == bare_kind(op):
+            named = zip(maker.get_input_names(), maker.operands_source())
+            return next((v for each, v in named if f'{each}{GRADIENT}' == name), None)
+    return None
+
+
+def _agree(dims: Sequence[int], others: Sequence[int]) -> bool:
+    return len(dims) == len(others) and all(a == b or min(a, b) < 0 for a, b in zip(dims, others))
+
+
+def guessed_shape(op: Any, dims: Sequence[int], operands: Shapes) -> Optional[Shape]:
+    """The shape of a result if `op` makes it as most operators do; None where they differ."""
+    given = [s for slot in operands for s in slot]
+    shapes = [s for s in given if s is not None]
+    if bare_kind(op).endswith(GRADIENT):
+        fitting = {s for s in shapes if _fits(s, dims)}
+        if len(fitting) == 1:
+            return fitting.pop()
+    open_at = _open_at(dims)
+    # What a rule of the operator made of an open dim is no dim.
+    if min(dims) < -1 or op.num_regions() or len(open_at) > 1 or not shapes or len(shapes) < len(
+            given):
         return None
     dim = _open_dim(op, dims, open_at[0], shapes)
     return None if dim is None else tuple(dim if d < 0 else Size.of(d) for d in dims)
+
+
+def _open_at(dims: Sequence[int]) -> List[int]:
+    return [i for i, d in enumerate(dims) if d < 0]
 
 
 def _kept_by_layers(op: Any, slot: int, source: Optional[Shape]) -> Optional[Shape]:
@@ -75,21 +114,6 @@ def _kept_by_layers(op: Any, slot: int, source: Optional[Shape]) -> Optional[Sha
     if op.get_output_names()[slot] != _KEPT:
         return out
     return (Size.of(kept_rows(given['mode'], given['num_layers'])), Size.product(out))
-
-
-def _of_what_it_is_for(op: Any, slot: int, dims: Sequence[int],
-                       operands: Sequence[Optional[Shape]]) -> Optional[Shape]:
-    """Of a gradient: the shape of the operand that it is the gradient of, where the operator has that, else of all those that it
-    fits, if they have one."""
-    if not bare_kind(op).endswith('_grad') or len(operands) != op.num_operands():
-        return None
-    if bare_kind(op) == 'transpose_grad' and operands[0] is not None:
-        at = {to: i for i, to in enumerate(given_attributes(op)['perm'])}
-        return tuple(operands[0][at[i]] for i in range(len(dims)))
-    own = gradients_of(op)[slot]
-    named = [] if own is None else operands[own:own + 1]
-    found = {s for s in named or operands if s is not None and _fits(s, dims)}
-    return found.pop() if len(found) == 1 else None
 
 
 def gradients_of(op: Any) -> Sequence[Optional[int]]:
@@ -106,7 +130,7 @@ def gradients_of(op: Any) -> Sequence[Optional[int]]:
 
 def _open_dim(op: Any, dims: Sequence[int], at: int, shapes: Sequence[Shape]) -> Optional[Size]:
     kind, axes = bare_kind(op), _axes(op)
-    if kind.endswith('_grad'):  # like what it is the gradient of
+    if kind.endswith(GRADIENT):  # like what it is the gradient of
         return _of_one_like_it(dims, at, shapes)
     if kind.startswith(_SAME_ELEMENTS):
         rest = Size.product(d for d in dims if d > 0).evaluate({})

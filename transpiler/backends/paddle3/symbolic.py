@@ -7,6 +7,7 @@ choices of those show how each dim depends on them, as in `paddle2.shapes`. The 
 from __future__ import annotations
 
 import ast
+import copy
 from fractions import Fraction
 from functools import partial
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -21,8 +22,10 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import POP, WHILE, blocks_of, kept_for
 from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.carried import Carried, carries_open, follow, shut, walk
-from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, value_of
+from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, substituted, value_of
 from transpiler.backends.paddle3.flattened import FLATTENS
+from transpiler.backends.paddle3.hushed import hushed
+from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
@@ -38,35 +41,30 @@ _Dims = Tuple[int, ...]
 
 
 class Inferred(NamedTuple):
-    """The shape of a result, or one that no run goes beyond; neither, where a dim depends on data."""
+    """The shape of a result, or one that no run goes beyond; neither, where a dim depends on data. `guessed`: nobody has said so."""
 
     shape: Optional[Shape] = None
     at_most: Optional[Shape] = None
+    guessed: bool = False
 
 
 NOTHING = Inferred()
 
 
 class Inference(NamedTuple):
-    """By the id of a value, what is known of results with open dims, and of what loops are given; ids of those of which Paddle declares the
-    dims of one trip, or of one branch, alone."""
+    """By the id of a value, what Paddle's inference says of results with open dims, and of what loops are given: nothing, where it has called
+    a dim by a name that no input has. Ids of those of which Paddle declares the dims of one trip, or of one branch, alone."""
 
     known: Mapping[_Key, Inferred]
     loose: FrozenSet[_Key]
 
 
 class _Result(NamedTuple):
-    """A result: the dims that Paddle declares, -1 where open, and their expressions."""
+    """A result: the dims that Paddle declares, below 0 where open, and their expressions."""
 
     op: Any
     declared: _Dims
     dims: Sequence[ast.expr]
-
-
-def several_open(program: Any) -> bool:
-    """Whether any input has an open dim behind its first, which alone tells which of several an open dim is."""
-    return any(d < 0 for op in walk(program.global_block()) if op.name() in DECLARATIONS
-               for d in _dims(op.result(0))[1:])  # yapf: disable
 
 
 @brief_stacks()
@@ -74,7 +72,8 @@ def infer(program: Any) -> Inference:
     """Of all values."""
     carries = carries_open(program)
     results = _results(program, carries)
-    names = _names(results)
+    shares = {_share_name(r.op): rows_of(r.op) for r in results.values() if rows_of(r.op)}
+    names = {**_names(results), **dict(zip(shares, shares))}
     carried = Carried()
     if carries:
         sizes = {symbol: Size.dim(name) for symbol, name in names.items()}
@@ -88,13 +87,25 @@ def infer(program: Any) -> Inference:
         _probe(results, names, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
     ]
     bounds = _bounds(results, names, carried)
-    known = {
-        key: _fitted(key, result.declared, symbols, probes, small, bounds.get(key))
-        for key, result in results.items()
-        if -1 in result.declared and all(key in probe for probe in (*probes, *small))
-    }
+    known = {}
+    for key, result in results.items():
+        if min(result.declared, default=0) < 0:
+            followed = all(key in probe for probe in (*probes, *small))
+            said = _fitted(key, result.declared, symbols, probes, small,
+                           bounds.get(key)) if followed else NOTHING
+            known.update({} if said is None else {key: said})
     known.update(_largest(carried, bounds))
-    return Inference(known, carried.loose)
+    return Inference({k: _of_the_batch(v, shares) for k, v in known.items()}, carried.loose)
+
+
+def _of_the_batch(said: Inferred, shares: Mapping[str, Fraction]) -> Inferred:
+    """With a share of the batch in the place of the rows of a part."""
+    rows = {name: Bound(Size.dim(BATCH) * share) for name, share in shares.items()}
+
+    def of(shape: Optional[Shape]) -> Optional[Shape]:
+        return shape and tuple(substituted(Bound(d), rows).above for d in shape)
+
+    return said._replace(shape=of(said.shape), at_most=of(said.at_most)) if rows else said
 
 
 def _largest(carried: Carried, bounds: Mapping[_Key, Shape]) -> Iterator[Tuple[_Key, Inferred]]:
@@ -107,7 +118,8 @@ def _largest(carried: Carried, bounds: Mapping[_Key, Shape]) -> Iterator[Tuple[_
 
 
 def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence[Dict[_Key, _Dims]],
-            small: Sequence[Dict[_Key, _Dims]], bound: Optional[Shape]) -> Inferred:
+            small: Sequence[Dict[_Key, _Dims]], bound: Optional[Shape]) -> Optional[Inferred]:
+    """None if it is not what the operator itself declares."""
     base, *doubled = [probe[key] for probe in probes]
     at_small = [(value, probe[key])
                 for value, probe in zip(_SMALL_PROBES, small)
@@ -115,8 +127,8 @@ def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence
     seen = [base, *doubled, *(dims for _, dims in at_small)]
     if any(
             len(dims) != len(declared) or min(dims, default=0) < 0 or any(
-                d not in (-1, e) for d, e in zip(declared, dims)) for dims in seen):
-        return NOTHING  # not what the operator itself says
+                e != d >= 0 for d, e in zip(declared, dims)) for dims in seen):
+        return None
     shape = fit(base, dict(zip(symbols, doubled)), at_small)
     return Inferred(shape, bound if shape is None else None)
 
@@ -157,8 +169,51 @@ def _asked(program: Any, whole: bool, opened: Mapping[_Key, _Dims]) -> Dict[_Key
         said = given_attributes(twin).get(_SAID, '')
         dims = parsed[said] if said in parsed else parsed.setdefault(said, expressions(said))
         if dims is not None:
-            found[value.id] = _Result(op, _dims(value), dims)
-    return found
+            declared = _dims(value)
+            # Where loops make something longer Paddle declares the dims of one trip.
+            taken = dims if whole else _as_declared(declared, dims)
+            found[value.id] = _Result(op, declared, taken)
+    return _in_shares(found)
+
+
+def _in_shares(results: Dict[_Key, _Result]) -> Dict[_Key, _Result]:
+    """With a symbol for the rows of each part of the batch that is run alone, of which the inference says how they were cut out."""
+    parts = _Parts({
+        ast.dump(result.dims[0]): _share_name(result.op)
+        for result in results.values()
+        if result.dims and not isinstance(result.dims[0], ast.Name) and rows_of(result.op)
+    })
+    if not parts.names:
+        return results
+    return {
+        key: result._replace(dims=[parts.visit(copy.deepcopy(d)) for d in result.dims])
+        for key, result in results.items()
+    }
+
+
+class _Parts(ast.NodeTransformer):
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit(self, node: ast.AST) -> Any:
+        name = self.names.get(ast.dump(node))
+        return self.generic_visit(node) if name is None else ast.Name(name)
+
+
+def _share_name(op: Any) -> str:
+    return f'{rows_of(op)} of the rows'
+
+
+def _as_declared(declared: _Dims, dims: Sequence[ast.expr]) -> Sequence[ast.expr]:
+    """With what the operator declares in the place of symbols."""
+    if len(declared) != len(dims) or not any(d >= 0 and isinstance(e, ast.Name)
+                                             for d, e in zip(declared, dims)):
+        return dims
+    return [
+        ast.Constant(d) if d >= 0 and isinstance(e, ast.Name) else e
+        for d, e in zip(declared, dims)
+    ]
 
 
 def _values(op: Any) -> List[Any]:
@@ -171,7 +226,7 @@ def _sayers(clone: Any, op: Any, twin: Any, whole: bool) -> Iterator[Tuple[Any, 
     gradients it says nothing, and of copies of them what it takes them for."""
     results, silent = op.num_results(), whole and bare_kind(op).endswith(GRADIENT)
     for at, (value, copy) in enumerate(zip(_values(op), _values(twin))):
-        if _is_dense(copy) and (whole or at < results and -1 in copy.shape):
+        if _is_dense(copy) and (whole or at < results and min(copy.shape, default=0) < 0):
             itself = at == 0 < results and not silent
             within = blocks_of(twin)[0].ops[0] if at >= results else None
             yield op, value, twin if itself else _copied(clone, copy, twin, within)
@@ -183,7 +238,8 @@ def _run_inference(program: Any) -> None:
     passes = paddle.pir.PassManager()
     pir.infer_symbolic_shape_pass(passes, program)
     try:
-        passes.run(program)
+        with hushed():
+            passes.run(program)
     except Exception:  # pylint: disable=broad-except
         pass  # an operator that it does not know: what it has said until then holds
 
