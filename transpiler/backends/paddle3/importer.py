@@ -96,6 +96,7 @@ class ImportedProgram:
         popped: by region of a gradient, and value of the block that it is the gradient of: what it is called there.
         copied: what a gradient pops of a parameter: its name there, and the parameter, which nobody has written by then.
         cut: of a joint program.
+        inferred: what Paddle says of dims, if it was asked.
     """
 
     graph: Graph
@@ -110,6 +111,7 @@ class ImportedProgram:
     closed: str = ''
     under_way: int = 0
     cut: Optional[Cut] = None
+    inferred: Optional[symbolic.Inference] = None
 
     @property
     def declared(self) -> Declared:
@@ -127,23 +129,23 @@ class ImportedProgram:
 
 
 @brief_stacks()
-def import_program(
-    program: Any,
-    fetched: FrozenSet[str] = frozenset(),
-    skipped: FrozenSet[str] = frozenset(),
-    spare: FrozenSet[int] = frozenset(),
-    cut: Optional[Cut] = None,
-    added: FrozenSet[int] = frozenset()) -> ImportedProgram:
+def import_program(program: Any,
+                   fetched: FrozenSet[str] = frozenset(),
+                   skipped: FrozenSet[str] = frozenset(),
+                   spare: FrozenSet[int] = frozenset(),
+                   cut: Optional[Cut] = None,
+                   added: FrozenSet[int] = frozenset(),
+                   inferred: Optional[symbolic.Inference] = None) -> ImportedProgram:
     """The graph of `program`; ops with an id in `spare` are taken for declarations of what nobody has written, those in
     `added` stand for none that was there. One that is `cut` has a boundary there, which nothing crosses in place, and whatever
-    stands behind it is backward."""
+    stands behind it is backward. `inferred`: of this program, if somebody has asked already."""
     if type(program).__name__ != 'Program' or not hasattr(program, 'global_block'):
         raise InvalidProgramError(
             f'memory_optimize takes a paddle.static.Program, not {type(program).__name__}')
     try:
-        return _Importer(program, fetched, skipped, spare, cut, added).run()
+        return _Importer(program, fetched, skipped, spare, cut, added, inferred).run()
     except Unmodelled as reason:
-        read = _Importer(program, fetched, skipped, spare, cut, added, opaque=True).run()
+        read = _Importer(program, fetched, skipped, spare, cut, added, inferred, opaque=True).run()
         read.closed = _CLOSED.format(reason)
         return read
 
@@ -157,6 +159,7 @@ class _Importer:
                  spare: FrozenSet[int],
                  cut: Optional[Cut],
                  added: FrozenSet[int],
+                 inferred: Optional[symbolic.Inference],
                  opaque: bool = False) -> None:
         """`opaque`: what is inside of loops and branches is left out."""
         self._names = value_names(program)
@@ -179,8 +182,9 @@ class _Importer:
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
-        # What Paddle's inference says, once it is asked for.
-        self._inferred = symbolic.infer(program) if carries_open(program) else None
+        if inferred is None and carries_open(program):
+            inferred = symbolic.infer(program)
+        self._done.inferred = inferred
 
     def run(self) -> ImportedProgram:
         block = self._done.program.global_block()
@@ -544,7 +548,7 @@ class _Importer:
         return made
 
     def _is_loose(self, value: Any) -> bool:
-        return self._inferred is not None and value.id in self._inferred.loose
+        return self._done.inferred is not None and value.id in self._done.inferred.loose
 
     def _shape(self, op: Any, slot: int, value: Any, shapes: Shapes) -> symbolic.Inferred:
         """Of a result, by the `shapes` of the operands and by Paddle's inference."""
@@ -574,9 +578,9 @@ class _Importer:
 
     def _said_of(self, value: Any) -> Optional[symbolic.Inferred]:
         """By Paddle's inference; None where it does not come to it, or contradicts the operator."""
-        if self._inferred is None:
-            self._inferred = symbolic.infer(self._done.program)
-        return self._inferred.known.get(value.id)
+        if self._done.inferred is None:
+            self._done.inferred = symbolic.infer(self._done.program)
+        return self._done.inferred.known.get(value.id)
 
     def _take_apart(self, op: Any, slot: int, takers: List[Any], shapes: Shapes) -> Tuple[int, ...]:
         """The members of a list, by the ops that name them; each member is one value, whoever names it."""

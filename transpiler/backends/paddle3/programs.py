@@ -19,6 +19,7 @@ from transpiler.backends.paddle3.naming import named
 from transpiler.backends.paddle3.packing import (Place, dump_trained, load, places, places_in_copy,
                                                  trains_blocks, values_at)
 from transpiler.backends.paddle3.pinning import hold_orders
+from transpiler.backends.paddle3.symbolic import of_copy
 from transpiler.backends.paddle3.workspaces import measure
 from transpiler.backends.settings import static_mode
 from transpiler.errors import VerificationError
@@ -109,7 +110,8 @@ class LivePrograms:
         if segments:
             raise VerificationError('segments are blocks of Paddle 2')
         copy = imported.program.clone()
-        read = import_program(copy, cut=_cut_of(copy, imported))
+        known = imported.inferred and of_copy(imported.inferred, imported.program, copy)
+        read = import_program(copy, cut=_cut_of(copy, imported), inferred=known)
         if [op.kind for op in read.graph.ops] != [op.kind for op in imported.graph.ops]:
             raise VerificationError('Paddle copies the program as another one')
         kept = {handle.op.id(): op for op, handle in read.handles.items()}
