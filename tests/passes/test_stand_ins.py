@@ -9,7 +9,7 @@ import pytest
 
 from tests.graphs import Draft, trained_loop
 from transpiler.analysis.timeline import Timeline
-from transpiler.ir import RELEASE, Graph
+from transpiler.ir import RELEASE, SHARE, Graph, Size
 from transpiler.passes.context import PassContext
 from transpiler.passes.releases.in_time import release_surely, without_collector
 from transpiler.passes.releases.prompt import hand_on_or_release
@@ -106,6 +106,27 @@ def test_what_the_program_lets_go_of_before_does_not_stand_in() -> None:
     ops = draft.graph.regions[0].ops
     ops.insert(4, ops.pop())
     assert _looked_at(draft) == 'dead'
+
+
+def test_who_is_one_variable_with_something_of_other_dims_by_then_does_not_stand_in() -> None:
+    """A release names it later: that is of the variable, not of its dims."""
+    draft = Draft()
+    draft.value('x', fed=True)
+    draft.values('dead other turned gradient')
+    draft.value('large', 64 * 1024)
+    draft.value('loss', fetched=True)
+    draft.graph.values[draft.id('turned')].shape = (Size.of(512), Size.of(2))
+    draft.op('exp', 'x', 'dead')
+    draft.op('expand', 'dead', 'large')
+    draft.op('first', 'large', 'other')
+    draft.op(SHARE, 'other', 'turned', side_effect=True).origin = None
+    draft.op('turn', 'other', 'turned', in_place=((0, 0),), same_name=True, same_bytes=True)
+    draft.op('like', 'dead large', 'gradient', shape_only=frozenset({0}))
+    draft.op('sum', 'gradient turned', 'loss')
+    draft.op(RELEASE, '', 'other', side_effect=True).origin = None
+    assert _looked_at(draft) == 'dead'
+    draft.graph.regions[0].ops.pop(3)
+    assert _looked_at(draft) == 'other'
 
 
 def _loop(of_x: str) -> Draft:

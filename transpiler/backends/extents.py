@@ -8,7 +8,7 @@ _PRODUCTS = frozenset({'matmul', 'matmul_v2'})  # of matrices, their two innermo
 _OF_EACH_ELEMENT = ('elementwise_', 'logical_', 'bitwise_')  # as names begin
 _OTHERS = frozenset({
     'add_n', 'concat', 'where', 'equal', 'not_equal', 'less_than', 'less_equal', 'greater_than',
-    'greater_equal', 'atan2', 'fmax', 'fmin', 'lerp', 'heaviside', 'hypot', 'nextafter', 'copysign',
+    'greater_equal', 'fmax', 'fmin', 'lerp', 'heaviside', 'hypot', 'nextafter', 'copysign',
     'masked_fill', 'addmm', 'baddbmm', 'gammaincc', 'trunc_divide'
 })  # `add_n` wants them all alike, `concat` in all dims but one
 

@@ -38,7 +38,7 @@ class _Extents:
     def __init__(self, graph: Graph, runs_as_declared: bool) -> None:
         self._graph, self._declared = graph, runs_as_declared
         self._found: Dict[int, _Inputs] = {}
-        # Of several numbers, which the like may have in another order.
+        # Of several numbers, which the like may have in another order, or of such as nobody has said.
         self._mixed: Set[int] = set()
         for _ in range(2 + 2 * len(graph.regions)):
             before, self._found = self._found, {}
@@ -90,7 +90,7 @@ class _Extents:
         """None as long as nothing is known of its operands."""
         value = self._graph.values[op.results[position]]
         operands = self._deciding(op, position)
-        if value.guessed and not (self._like(op, position) or op.facts.broadcasts is not None):
+        if value.guessed and not self._like(op, position):
             return self._own(value)
         if self._is_fixed(value) or not operands and not self._is_open(value):
             return _NONE
@@ -138,7 +138,7 @@ class _Extents:
         return True
 
     def _own(self, value: Value) -> _Inputs:
-        if not self._is_plain(value):
+        if value.guessed or not self._is_plain(value):
             self._mixed.add(value.id)
         return frozenset({f'{value.name} ({value.id})'})
 

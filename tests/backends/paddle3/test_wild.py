@@ -45,12 +45,13 @@ def test_drawn_programs_with_which_something_was_wrong_once() -> None:
     """Attributes with gaps; what recurrent layers keep; a second name; a shape that inference alone knows; a variable of two values of
     which one is looked at later, for its shape; a list that is read again behind the last op that names its member; a first run with
     collection off, in an order that nobody holds; what stays of branches and loops then; shapes
-    that were to be read of what had been released, or of what has other dims than it was taken to have."""
+    that were to be read of what had been released, or of what has other dims than it was taken to have,
+    or has by then."""
     found = apart(tried, [(58, 'default'), (102, 'order'), (187, 'order'), (205, 'order'),
                           (386, 'order'), (624, 'order'), (230, 'hold'), (581, 'hold'),
                           (70007, 'default'), (70017, 'order'), (8310153, 'default'),
-                          (8310153, 'order')])
-    assert len(found) == 12
+                          (8310153, 'order'), (8310800, 'default')])
+    assert len(found) == 13
     for each in found:
         assert not each['failures'] and not each['why_not'] and each['modes']
 

@@ -141,11 +141,11 @@ def _add(name: str, layers: Layers) -> None:
         return
 
 
-def _optimize(program: Program, **more: Any) -> Any:
+def optimize(program: Program, **more: Any) -> Any:
     return memory_optimize(program.main, fetch_list=list(program.fetch), **program.options, **more)
 
 
-def _run(program: Program) -> Dict[str, Any]:
+def run_apart(program: Program) -> Dict[str, Any]:
     """In a process that has allocated nothing so far: digests of what is fetched and left, bytes at rest and at most."""
     core, paddle_seed = paddle.base.core, SEED
     peaks: List[int] = []
@@ -173,13 +173,13 @@ def _digest(value: Any) -> str:
 def _untouched(drawn: Recipe, flags: Dict[str, Any]) -> Dict[str, Any]:
     paddle.set_flags(flags)
     program = build(drawn)
-    return {**_run(program), 'kinds': program.kinds}
+    return {**run_apart(program), 'kinds': program.kinds}
 
 
 def _optimized(drawn: Recipe, flags: Dict[str, Any], budget: Optional[int]) -> Dict[str, Any]:
     paddle.set_flags(flags)
     program = build(drawn)
-    report = _optimize(program, **({} if budget is None else {'budget': budget}))
+    report = optimize(program, **({} if budget is None else {'budget': budget}))
     said = [
         report.resting_bytes, report.peak_bytes_before, report.peak_bytes_after, report.sure_bytes
     ]
@@ -189,7 +189,7 @@ def _optimized(drawn: Recipe, flags: Dict[str, Any], budget: Optional[int]) -> D
         'unknown': list(report.unknown_sizes) + [report.note] * (_LEFT_OUT in report.note),
         'note': report.note,
         'said': said,
-        **_run(program)
+        **run_apart(program)
     }
 
 
@@ -197,7 +197,7 @@ def _least_budget(drawn: Recipe, flags: Dict[str, Any]) -> Optional[int]:
     """Bytes; None if there is no least one."""
     paddle.set_flags(flags)
     try:
-        _optimize(build(drawn), budget=_TOO_LITTLE)
+        optimize(build(drawn), budget=_TOO_LITTLE)
     except MemoryBudgetError as error:
         return error.held_bytes + error.best_bytes
     return None

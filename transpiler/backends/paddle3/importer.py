@@ -182,7 +182,7 @@ class _Importer:
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
-        if inferred is None and carries_open(program):
+        if inferred is None and (symbolic.has_open_inputs(program) or carries_open(program)):
             inferred = symbolic.infer(program)
         self._done.inferred = inferred
 
@@ -554,18 +554,37 @@ class _Importer:
         """Of a result, by the `shapes` of the operands and by Paddle's inference."""
         if self._is_loose(value):
             return symbolic.NOTHING if self._opaque else self._said_of(value) or symbolic.NOTHING
-        told = told_shape(op, slot, value.shape, shapes)
-        if told is not None:
-            return symbolic.Inferred(told, guessed=bare_kind(op) in MISDECLARED)
-        said = self._said_of(value)
-        if said is not None and said.shape is not None:
-            return said
         source = gradient_source(op, slot, value.shape)
-        if source is not None and source.id in self._value:
+        known = source is not None and source.id in self._value
+        doubted = [each for each in self._operands_of(op) if each.guessed]
+        if doubted and known:
             return self._like(source)
-        if said is not None:
-            return said
-        return symbolic.Inferred(guessed_shape(op, value.shape, shapes), guessed=True)
+        made = self._told_or_said(op, slot, value, shapes)
+        if made is None:
+            made = self._like(source) if known else symbolic.Inferred(
+                guessed_shape(op, value.shape, shapes), guessed=True)
+        if not doubted or made.shape == ():
+            return made
+        lost = min(value.shape, default=0) < 0 and any(each.shape is None for each in doubted)
+        return symbolic.Inferred(guessed=True) if lost else made._replace(guessed=True)
+
+    def _told_or_said(self, op: Any, slot: int, value: Any,
+                      shapes: Shapes) -> Optional[symbolic.Inferred]:
+        """By the program, or by Paddle's inference; None if neither knows it, or `value` may be a gradient."""
+        told = told_shape(op, slot, value.shape, shapes)
+        said = self._said_of(value) if told is None or self._done.inferred is not None else None
+        if told is not None and (said is None or min(value.shape, default=0) < 0):
+            return symbolic.Inferred(told, guessed=bare_kind(op) in MISDECLARED)
+        silent = said is not None and said.shape is None and bare_kind(op).endswith(_GRADIENT)
+        return None if silent else said
+
+    def _operands_of(self, op: Any) -> List[Value]:
+        """But for stacks, and what else is no value of the graph."""
+        found: List[Value] = []
+        for source in filter(lambda each: each.initialized(), op.operands_source()):
+            named = self._members.get(source.id) or (self._value.get(source.id, -1),)
+            found += [self._graph.values[i] for i in named if i >= 0]
+        return found
 
     def _shapes(self, slots: _Slots) -> Shapes:
         return [[self._graph.values[i].shape for i in slot if i >= 0] for slot in slots]

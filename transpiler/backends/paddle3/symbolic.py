@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from fractions import Fraction
 from functools import partial
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -22,13 +23,14 @@ from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.blocks import POP, WHILE, blocks_of, kept_for
 from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.carried import Carried, carries_open, follow, shut, walk
-from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, substituted, value_of
+from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, broadcast, expressions, most, not_rounded, rounded_down, substituted, symbols_of, value_of
 from transpiler.backends.paddle3.flattened import FLATTENS
 from transpiler.backends.paddle3.hushed import hushed
 from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
+from transpiler.backends.paddle3.witness import contradicts
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH
 
@@ -67,6 +69,11 @@ class _Result(NamedTuple):
     dims: Sequence[ast.expr]
 
 
+def has_open_inputs(program: Any) -> bool:
+    return any(d < 0 for op in walk(program.global_block()) if op.name() in DECLARATIONS
+               for d in _dims(op.result(0)))  # yapf: disable
+
+
 @brief_stacks()
 def infer(program: Any) -> Inference:
     """Of all values."""
@@ -86,14 +93,19 @@ def infer(program: Any) -> Inference:
     small = [
         _probe(results, names, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
     ]
-    bounds = _bounds(results, names, carried)
-    known = {}
+    bounds, unsure = _bounds(results, names, carried), _unsure(results, names)
+    known: Dict[_Key, Inferred] = {}
     for key, result in results.items():
-        if min(result.declared, default=0) < 0:
-            followed = all(key in probe for probe in (*probes, *small))
-            said = _fitted(key, result.declared, symbols, probes, small,
-                           bounds.get(key)) if followed else NOTHING
-            known.update({} if said is None else {key: said})
+        seen = [probe[key] for probe in (*probes, *small) if key in probe]
+        # In loops what is declared without open dims may be of one trip.
+        said = None if carries and min(result.declared, default=0) >= 0 else NOTHING
+        if len(seen) == len(probes) + len(small):
+            said = _fitted(result.declared, seen, symbols, bounds.get(key))
+        if any(_contradicted(key, result.op, probe) for probe in (*probes, *small)):
+            said = Inferred(at_most=_whole(result, known), guessed=True)
+        if said is not None and unsure and any(unsure & symbols_of(dim) for dim in result.dims):
+            said = said._replace(guessed=True)
+        known.update({} if said is None else {key: said})
     known.update(_largest(carried, bounds))
     return Inference({k: _of_the_batch(v, shares) for k, v in known.items()}, carried.loose)
 
@@ -126,20 +138,38 @@ def _largest(carried: Carried, bounds: Mapping[_Key, Shape]) -> Iterator[Tuple[_
         yield key, Inferred(at_most=bound) if told else NOTHING
 
 
-def _fitted(key: _Key, declared: _Dims, symbols: Sequence[str], probes: Sequence[Dict[_Key, _Dims]],
-            small: Sequence[Dict[_Key, _Dims]], bound: Optional[Shape]) -> Optional[Inferred]:
-    """None if it is not what the operator itself declares."""
-    base, *doubled = [probe[key] for probe in probes]
-    at_small = [(value, probe[key])
-                for value, probe in zip(_SMALL_PROBES, small)
-                if min(probe[key], default=0) >= 0]  # or nothing is as small as that
-    seen = [base, *doubled, *(dims for _, dims in at_small)]
-    if any(
-            len(dims) != len(declared) or min(dims, default=0) < 0 or any(
-                e != d >= 0 for d, e in zip(declared, dims)) for dims in seen):
+def _fitted(declared: _Dims, seen: Sequence[_Dims], symbols: Sequence[str],
+            bound: Optional[Shape]) -> Optional[Inferred]:
+    """By the dims `seen` in all probes. None if the operator declares others, or all of them."""
+    base, *doubled = seen[:-len(_SMALL_PROBES)]
+    at_small = [(value, dims)
+                for value, dims in zip(_SMALL_PROBES, seen[-len(_SMALL_PROBES):])
+                if min(dims, default=0) >= 0]  # or nothing is as small as that
+    known = [base, *doubled, *(dims for _, dims in at_small)]
+    if any(min(dims, default=0) < 0 for dims in known):
+        return None
+    agrees = all(
+        len(dims) == len(declared) and all(d in (e, -1) or d < 0
+                                           for d, e in zip(declared, dims))
+        for dims in known)
+    is_open = min(declared, default=0) < 0
+    if agrees != is_open:
         return None
     shape = fit(base, dict(zip(symbols, doubled)), at_small)
-    return Inferred(shape, bound if shape is None else None)
+    return Inferred(shape, bound if shape is None else None, guessed=not is_open)
+
+
+def _contradicted(key: _Key, op: Any, probe: Mapping[_Key, _Dims]) -> bool:
+    source = op.operand_source(0) if op.num_operands() else None
+    if key not in probe or source is None or not source.initialized():
+        return False
+    return contradicts(op, probe.get(source.id), probe[key])
+
+
+def _whole(result: _Result, known: Mapping[_Key, Inferred]) -> Optional[Shape]:
+    """The shape of what `result` is a part of."""
+    said = known.get(result.op.operand_source(0).id, NOTHING)
+    return said.shape or said.at_most
 
 
 def _said_of(results: Mapping[_Key, _Result], value: Any) -> Optional[Sequence[ast.expr]]:
@@ -235,8 +265,9 @@ def _sayers(clone: Any, op: Any, twin: Any, whole: bool) -> Iterator[Tuple[Any, 
     gradients it says nothing, and of copies of them what it takes them for."""
     results, silent = op.num_results(), whole and bare_kind(op).endswith(GRADIENT)
     for at, (value, copy) in enumerate(zip(_values(op), _values(twin))):
-        if _is_dense(copy) and (whole or at < results and min(copy.shape, default=0) < 0):
-            itself = at == 0 < results and not silent
+        itself = at == 0 < results and not silent
+        # What is declared without open dims may be declared wrongly, as a sum of one of them and something.
+        if _is_dense(copy) and (whole or itself or at < results and min(copy.shape, default=0) < 0):
             within = blocks_of(twin)[0].ops[0] if at >= results else None
             yield op, value, twin if itself else _copied(clone, copy, twin, within)
         elif whole and copy.initialized() and copy.is_combine():
@@ -307,6 +338,17 @@ def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
         if symbol not in names:
             names.update(dict.fromkeys(parts.get(symbol, {symbol}), name))
     return names
+
+
+def _unsure(results: Mapping[_Key, _Result], names: Mapping[str, str]) -> Set[str]:
+    """Symbols of two dims of one input that are called one: in a run either may be 1, and is broadcast to the other."""
+    found: Set[str] = set()
+    for result in results.values():
+        if result.op.name() in DECLARATIONS:
+            symbols = {s for dim in result.dims for s in symbols_of(dim) if s in names}
+            called = Counter(names[s] for s in symbols)
+            found.update(s for s in symbols if called[names[s]] > 1)
+    return found
 
 
 def _ties(results: Mapping[_Key, _Result]) -> Iterator[Set[str]]:

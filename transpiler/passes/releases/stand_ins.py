@@ -31,12 +31,19 @@ class _StandIns:
     def __init__(self, graph: Graph, timeline: Timeline) -> None:
         self._graph = graph
         self._spans: Dict[int, Span] = spans(graph)
+        self._positions = Positions(graph).of
         # Whose memory goes to another, or is let go of: its variable may have other dims then.
         self._gone: FrozenSet[int] = frozenset(
             source for _, source, _ in timeline.lifetimes.shared).union(
                 (graph.values[v].storage for op in graph.walk() if op.kind in (RELEASE, SHARE)
                  for v in op.reads() + op.writes()),
                 (graph.values[v].storage for v in in_shared_storages(graph)))
+        # When the memory of a storage goes to another by the program: in one variable with that it has its dims from then on.
+        self._handed_on: Dict[int, int] = {}
+        for op in graph.walk():
+            if op.kind == SHARE:
+                for v in op.operands:
+                    self._handed_on.setdefault(graph.values[v].storage, self._positions[op.id])
         # By region and look: last use and value, those so far.
         self._alike: Dict[int, Dict[Hashable, List[Tuple[int, int]]]] = {
             region.id: {} for region in graph.regions
@@ -44,7 +51,7 @@ class _StandIns:
         self._from_outside = {r.id: _there_all_the_while(graph, r) for r in graph.regions}
 
     def find(self) -> None:
-        made, position = self._made(), Positions(self._graph).of
+        made, position = self._made(), self._positions
         for op in list(self._graph.walk()):
             at = position[op.id]
             operands = tuple(
@@ -80,7 +87,8 @@ class _StandIns:
             if last <= (at if op.region else own.last):
                 break
             storage = values[other].storage
-            if storage not in touched and (last > at or storage not in self._gone):
+            intact = last > at or storage not in self._gone
+            if intact and storage not in touched and self._handed_on.get(storage, at) >= at:
                 return other
         return value
 
