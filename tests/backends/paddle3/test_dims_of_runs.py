@@ -123,6 +123,7 @@ MISTAKEN: Dict[str, Tuple[Sequence[int], Callable[[Any], Any]]] = {
     'logcumsumexp': ([-1, -1, 8], paddle.logcumsumexp),
     'slice from behind': ([-1, 64], lambda h: h[-3:-1]),
     'steps from behind': ([-1, 64], lambda h: h[-3:-1:2]),
+    'reversed': ([-1, 64], lambda h: paddle.tanh(h[::-1])),
     'both dims': ([-1, -1], lambda h: paddle.tanh(h.sum(0)) + paddle.tanh(h.sum(1))),
     'squeeze of an open dim': ([-1, -1, 8], lambda h: paddle.squeeze(h, 1)),
     'squeeze of all': ([-1, 8], lambda h: paddle.squeeze(h)[:1]),

@@ -30,12 +30,13 @@ from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
-from transpiler.backends.paddle3.witness import contradicts
+from transpiler.backends.paddle3.witness import has_one, made_of
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH
 
 _SAID = 'sym_shape_str'
 _SMALL_PROBES = (1, 12, 33)  # where strides round, too
+_NO_DIM = 2**30  # of what is as small as that: the end of a slice that has none
 _SPATIAL = 2  # dims ahead of height and width
 _TRANSPOSED = ('conv2d_transpose', 'conv3d_transpose', 'depthwise_conv2d_transpose')
 _Key = str  # the id of a value
@@ -101,8 +102,8 @@ def infer(program: Any) -> Inference:
         said = None if carries and min(result.declared, default=0) >= 0 else NOTHING
         if len(seen) == len(probes) + len(small):
             said = _fitted(result.declared, seen, symbols, bounds.get(key))
-        if any(_contradicted(key, result.op, probe) for probe in (*probes, *small)):
-            said = Inferred(at_most=_whole(result, known), guessed=True)
+        if has_one(result.op):
+            said = _witnessed(key, result.op, (*probes, *small), known) or said
         if said is not None and unsure and any(unsure & symbols_of(dim) for dim in result.dims):
             said = said._replace(guessed=True)
         known.update({} if said is None else {key: said})
@@ -146,7 +147,8 @@ def _fitted(declared: _Dims, seen: Sequence[_Dims], symbols: Sequence[str],
                 for value, dims in zip(_SMALL_PROBES, seen[-len(_SMALL_PROBES):])
                 if min(dims, default=0) >= 0]  # or nothing is as small as that
     known = [base, *doubled, *(dims for _, dims in at_small)]
-    if any(min(dims, default=0) < 0 for dims in known):
+    if any(min(dims, default=0) < 0 for dims in known) or any(
+            max(dims, default=0) > _NO_DIM for _, dims in at_small):
         return None
     agrees = all(
         len(dims) == len(declared) and all(d in (e, -1) or d < 0
@@ -159,17 +161,18 @@ def _fitted(declared: _Dims, seen: Sequence[_Dims], symbols: Sequence[str],
     return Inferred(shape, bound if shape is None else None, guessed=not is_open)
 
 
-def _contradicted(key: _Key, op: Any, probe: Mapping[_Key, _Dims]) -> bool:
-    source = op.operand_source(0) if op.num_operands() else None
-    if key not in probe or source is None or not source.initialized():
-        return False
-    return contradicts(op, probe.get(source.id), probe[key])
-
-
-def _whole(result: _Result, known: Mapping[_Key, Inferred]) -> Optional[Shape]:
-    """The shape of what `result` is a part of."""
-    said = known.get(result.op.operand_source(0).id, NOTHING)
-    return said.shape or said.at_most
+def _witnessed(key: _Key, op: Any, probes: Sequence[Mapping[_Key, _Dims]],
+               known: Mapping[_Key, Inferred]) -> Optional[Inferred]:
+    """What the rule of `op` says where it contradicts the inference: that it has all of its operand, or some; None where it does not."""
+    source = op.operand_source(0).id
+    seen = [(probe[source], probe[key]) for probe in probes if key in probe and source in probe]
+    made = [made_of(op, given) for given, _ in seen]
+    if all(own in (None, said) for own, (_, said) in zip(made, seen)):
+        return None
+    whole = known.get(source, NOTHING)
+    if whole.shape is not None and all(own == given for own, (given, _) in zip(made, seen)):
+        return Inferred(whole.shape, guessed=True)
+    return Inferred(at_most=whole.shape or whole.at_most, guessed=True)
 
 
 def _said_of(results: Mapping[_Key, _Result], value: Any) -> Optional[Sequence[ast.expr]]:

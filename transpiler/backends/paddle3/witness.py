@@ -6,7 +6,7 @@ ends that are counted from the back the inference adds where it should take away
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, FrozenSet, Optional, Sequence, Tuple
 
 from transpiler.backends.paddle3.attributes import given_attributes
 from transpiler.backends.paddle3.constants import constant_maker
@@ -14,23 +14,26 @@ from transpiler.backends.paddle3.naming import bare_kind
 
 Dims = Tuple[int, ...]
 _INTEGERS = 'full_int_array'
+_WITNESSED: FrozenSet[str] = frozenset({'squeeze', 'slice', 'strided_slice'})
 
 
-def contradicts(op: Any, source: Optional[Dims], made: Dims) -> bool:
-    """Whether `op` makes anything else than `made` of a first operand with the dims `source`."""
-    kind = bare_kind(op)
-    if source is None or kind not in ('squeeze', 'slice', 'strided_slice'):
-        return False
+def has_one(op: Any) -> bool:
+    """Whether there is a rule for `op`."""
+    return bare_kind(op) in _WITNESSED
+
+
+def made_of(op: Any, source: Dims) -> Optional[Dims]:
+    """The dims that `op`, which has a rule, makes of a first operand with these; None where it does not say how."""
     given = [_integers(op, at) for at in range(1, op.num_operands())]
-    if None in given:
-        return False
-    if kind == 'squeeze':
-        return _squeezed(source, *given) != made
-    return _cut(source, given_attributes(op), *given) != made
+    if None in given or len(source) != len(op.operand_source(0).shape):
+        return None
+    if bare_kind(op) == 'squeeze':
+        return _squeezed(source, *given)
+    return _cut(source, given_attributes(op), *given)
 
 
 def _squeezed(source: Dims, axes: Sequence[int]) -> Dims:
-    chosen = {axis % len(source) for axis in axes} if axes else range(len(source))
+    chosen = {axis % max(1, len(source)) for axis in axes} if axes else range(len(source))
     return tuple(d for at, d in enumerate(source) if d != 1 or at not in chosen)
 
 
