@@ -169,7 +169,9 @@ def digests(name: str, rows: int, **options: Any) -> Dict[str, str]:
 @pytest.mark.parametrize('name', MISTAKEN)
 def test_where_paddle_is_mistaken_no_dims_are_said_and_bytes_are_equal(name: str,
                                                                        rows: int) -> None:
-    _, told, wrong = wrong_of(lambda: dims_of(mistaken(name, rows), rows))
+    kinds, told, wrong = wrong_of(lambda: dims_of(mistaken(name, rows), rows))
+    if not kinds and paddle.__version__.startswith('3.0.'):
+        pytest.skip('an empty slice, of which Paddle 3.0 takes no mean')
     assert told > 20 and not wrong
     plain = in_child(partial(digests, name, rows), _SECONDS).value
     least = in_child(partial(least_budget, name, rows), _SECONDS).value
