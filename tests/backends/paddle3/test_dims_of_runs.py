@@ -91,7 +91,7 @@ def wrong_of(dims: Callable[[], Any]) -> Tuple[List[str], int, List[Dict[str, An
     kinds, values = ended.value
     told = [each for each in values if each['said'] is not None]
     wrong = [each for each in told if each['said'] != each['made']]
-    wrong += [each for each in values if (each['most'] or each['bytes']) < each['bytes']]
+    wrong += [each for each in values if each['most'] is not None and each['most'] < each['bytes']]
     return kinds if values else [], len(told), wrong
 
 
@@ -170,7 +170,8 @@ def digests(name: str, rows: int, **options: Any) -> Dict[str, str]:
 def test_where_paddle_is_mistaken_no_dims_are_said_and_bytes_are_equal(name: str,
                                                                        rows: int) -> None:
     kinds, told, wrong = wrong_of(lambda: dims_of(mistaken(name, rows), rows))
-    if not kinds and paddle.__version__.startswith('3.0.'):
+    empty = rows == 1 and name.endswith('from behind')
+    if empty and not kinds and paddle.__version__.startswith('3.0.'):
         pytest.skip('an empty slice, of which Paddle 3.0 takes no mean')
     assert told > 20 and not wrong
     plain = in_child(partial(digests, name, rows), _SECONDS).value
