@@ -92,6 +92,18 @@ def test_unshared_gives_every_value_its_own_memory_again() -> None:
     assert draft.graph.values[2].storage == draft.graph.values[0].id
 
 
+def test_what_no_runtime_would_make_in_place_by_itself_stays_there() -> None:
+    """A bound that let them go would lie above what the program needs."""
+    draft = Draft()
+    draft.values('a b c other')
+    for source, target in ('ab', 'bc'):
+        draft.op('sign', source, target, onto=((0, 0),))
+    a, b, c, other = draft.graph.values
+    assert draft.graph.unshared().storage_members() == {}
+    b.storage = c.storage = other.storage = a.id
+    assert draft.graph.unshared().storage_members() == {a.id: [a.id, b.id, c.id]}
+
+
 def test_an_op_stands_for_itself_unless_told_otherwise() -> None:
     draft = Draft()
     draft.values('a b')

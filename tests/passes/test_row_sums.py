@@ -55,6 +55,19 @@ def test_a_term_is_there_by_rows_alone() -> None:
     assert len(steps) > 2 and len(steps) == sum(op.kind == ROWS for op in new.walk())
 
 
+def test_the_ops_of_a_term_work_in_the_memory_of_its_rows_where_they_may() -> None:
+    old = _decayed()
+    assert not _split(old).storage_members()
+    for op in _of_kind(old, 'sign') + _of_kind(old, 'scale'):
+        old.ops[op.id] = replace(op, facts=replace(op.facts, onto=((0, 0),)))
+    new = _split(old)
+    _verify(old, new)
+    rows = [op.results[0] for op in _of_kind(new, ROWS)]
+    members = new.storage_members()
+    assert rows and sorted(members) == sorted(rows)
+    assert {len(members[value]) for value in rows} == {3}
+
+
 @pytest.mark.parametrize('graph', [
     _decayed(elementwise=False),
     _decayed(left_fold=False),

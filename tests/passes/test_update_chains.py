@@ -161,6 +161,28 @@ def test_nets_need_hardly_more_with_weight_decay(name: str, size: int, recompute
     assert peak(1e-4) <= 1.05 * bare and peak(_l1()) <= 1.05 * bare
 
 
+@pytest.mark.skipif(not IN_PARTS, reason='terms are made whole on this build')
+@pytest.mark.parametrize('recompute', (False, 'auto'))
+@pytest.mark.parametrize('decay', (1e-4, _l1()), ids=('L2', 'L1'))
+def test_layers_of_four_mebibytes_need_hardly_more_with_weight_decay(decay: Any,
+                                                                     recompute: Any) -> None:
+    """So few parts pay there that two of them at a time would be too much: each op of a term works in the memory of the rows."""
+
+    def report(decay: Any) -> Any:
+        with new_programs() as (main, _):
+            hidden = paddle.static.data('x', [None, 1024])
+            for _ in range(4):
+                hidden = paddle.static.nn.fc(hidden, 1024, activation='relu')
+            label = paddle.static.data('y', [None, 1], 'int64')
+            scores = paddle.static.nn.fc(hidden, 10)
+            loss = paddle.nn.functional.cross_entropy(scores, label)
+            paddle.optimizer.SGD(0.1, weight_decay=decay).minimize(loss)
+        return memory_optimize(main, fetch_list=[loss], batch_size=8, recompute=recompute)
+
+    bare, decayed = report(None), report(decay)
+    assert decayed.lower_bound_bytes <= decayed.peak_bytes_after <= 1.05 * bare.peak_bytes_after
+
+
 def test_resnet18_with_weight_decay_peaks_as_predicted() -> None:
     decayed = resnet18()
     report = memory_optimize(decayed.main, fetch_list=decayed.fetch)

@@ -396,11 +396,19 @@ class Graph:
         self.values[value] = replace(self.values[value], **facts)
 
     def unshared(self) -> Graph:
-        """The same ops in the same order, every value in a memory of its own."""
+        """The same ops in the same order, every value in a memory of its own, but for those that an op makes in that of its operand,
+        as no runtime does by itself (`OpFacts.onto`)."""
         alone = Graph(list(self.values), list(self.ops), list(self.regions))
+        first: Dict[int, int] = {}
+        for op in self.walk():
+            for i, j in op.facts.onto:
+                source, target = op.operands[i], op.results[j]
+                if self.values[source].storage == self.values[target].storage:
+                    first[target] = first.get(source, source)
         for value in self.values:
-            if value.storage != value.id:
-                alone.change(value.id, storage=value.id)
+            storage = first.get(value.id, value.id)
+            if value.storage != storage:
+                alone.change(value.id, storage=storage)
         return alone
 
     def without_bounds(self) -> Graph:

@@ -157,6 +157,8 @@ class _Splitter:
                 self._cloner.added(ROWS, (source,), part, OpFacts(means=Meaning.ROWS, rows=rows)))
             for maker in reversed(made_by):
                 made = self._value(maker.results[0], rows)
+                if _works_onto(maker):
+                    self._graph.change(made, storage=self._graph.values[part].storage)
                 ops.append(self._again(maker, (part,), made, first=rows[0] == 0))
                 part = made
             numbers = self._numbers(source, rows)
@@ -190,5 +192,9 @@ class _Splitter:
 
 
 def _held(made_by: Sequence[Op]) -> int:
-    """How many parts are there at a time, which several ops make one after the other."""
-    return min(len(made_by), 2)
+    """How many parts are there at a time, which these ops make one of the other."""
+    return 1 if all(map(_works_onto, made_by)) else 2
+
+
+def _works_onto(maker: Op) -> bool:
+    return (0, 0) in maker.facts.onto

@@ -209,7 +209,11 @@ def _done(report: ReportData) -> List[str]:
     if report.recompute is not None:
         lines.append(str(report.recompute))
     lines += order_line(report)
-    lines += [f'{name}: {human(saved)} less' for name, saved in report.savings if saved]
+    lines += [
+        f'{name}: {human(abs(saved))} {"less" if saved > 0 else "more"}'
+        for name, saved in report.savings
+        if saved
+    ]
     if report.segments:
         lines.append(
             f'The main block runs in {_counted(report.segments, "segment")}: the executor keeps nothing for '

@@ -9,10 +9,13 @@ pytest.importorskip('paddle')  # make test-core has none
 
 import numpy
 import paddle
+from paddle.base.proto import framework_pb2
 
 from tests.harness import new_programs
 from transpiler.backends.operators import ELEMENTWISE
+from transpiler.backends.paddle2.registry import OpRegistry
 from transpiler.backends.paddle2.rows import ROW_SUM, ROW_SUM_ATTRIBUTES, row_attributes, row_number_attributes
+from transpiler.backends.settings import has_cpu_kernels_alone
 
 ROWS, COLUMNS = 23, 7  # no multiples of a vector register
 PARTS = [(0, 1), (1, 9), (9, 22), (22, 23)]
@@ -75,6 +78,26 @@ def test_an_elementwise_kernel_makes_of_parts_what_it_makes_of_the_whole(kind: s
 
     whole, parts = _bytes(dtype, build)
     assert whole == parts
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('kind', sorted(ELEMENTWISE))
+def test_an_elementwise_kernel_may_work_onto_its_operand(kind: str, dtype: str) -> None:
+
+    def build(block: Any, x: Any, _: Any) -> List[Any]:
+        attributes = ATTRIBUTES.get(kind, {})
+        one = paddle.assign(x)
+        apart = _made(block, kind, dtype, {'X': [x]}, attributes)
+        op = block.append_op(type=kind,
+                             inputs={'X': [one]},
+                             outputs={'Out': [one]},
+                             attrs=attributes)
+        desc = framework_pb2.OpDesc.FromString(op.desc.serialize_to_string())
+        assert OpRegistry().facts(desc).onto == (((0, 0),) if has_cpu_kernels_alone() else ())
+        return [apart, one]
+
+    apart, one = _bytes(dtype, build)
+    assert apart == one
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'float64'])

@@ -241,6 +241,44 @@ def test_data_dependent_shapes_are_unknown() -> None:
     assert shapes[fetch[0]] is None
 
 
+def beside(first: int, rows: int) -> Any:
+    """What is made of x's rows beside the `first` of them, or beside `rows` others; it runs with so many alone."""
+    x = paddle.static.nn.fc(data('x', -1, -1, 8), 8, num_flatten_dims=2)
+    other = x[:first, :1] if first else paddle.ones([rows, 1, 8])
+    return paddle.tanh(paddle.reshape(paddle.concat([x, other], 1), [-1, 8]))
+
+
+@pytest.mark.parametrize('first, rows', [(1, 1), (0, 3), (0, 40)])
+def test_what_follows_from_an_op_that_accepts_one_value_of_a_dim_is_known_for_that(
+        first: int, rows: int) -> None:
+    """Nobody knew how large it would be: it was in no figure, and budgets were broken (`tests.wild` 8500731)."""
+    with new_programs() as (main, startup):
+        result = beside(first, rows)
+        train(paddle.mean(paddle.static.nn.fc(result, 4)))
+    found = infer(parse(main.desc.serialize_to_string()))
+    most = {name: shape for (_, name), shape in found.at_most.items() if shape is not None}
+    fetched = [n for n in most if n in (result.name, f'{result.name}@GRAD')]
+    assert len(fetched) == 2
+    for words in (1, 6):
+        shapes = run(main, startup, {'x': floats(rows, words, 8)}, fetched)
+        assert shapes == [tuple(d.evaluate({'x[1]': words}) for d in most[n]) for n in fetched]
+
+
+def test_what_runs_with_several_values_of_a_dim_is_not_bounded_by_one_of_them() -> None:
+    """One row is expanded to eight; eight are there already. Beside others there are nine, or sixteen."""
+
+    def build() -> Any:
+        x = data('x', -1, 4)
+        picked = paddle.masked_select(x, x > 0.0)
+        return paddle.concat([picked, paddle.reshape(paddle.expand(x, [8, 4]), [-1])])
+
+    with new_programs() as (main, _):
+        name = build().name
+    found = infer(parse(main.desc.serialize_to_string()))
+    shape = found.shapes[0, name] or found.at_most[0, name]
+    assert shape is None or shape[0].evaluate({'N': 8}) >= 64
+
+
 def test_what_a_loop_put_into_arrays_is_known_at_the_most_when_it_is_joined() -> None:
     rows, steps = 3, 6
     with new_programs() as (main, startup):

@@ -166,6 +166,7 @@ class OpRegistry:
             asynchronous='ring_id' in attributes and not has_cpu_kernels_alone(),
             in_place=in_place,
             same_name=hasattr(_legacy_C_ops, f'{desc.type}_'),
+            onto=((0, 0),) if _is_elementwise(desc) else (),
             shape_only=shape_only,
             unread=_unread_positions(desc),
             fresh=_fresh_positions(desc),

@@ -12,6 +12,7 @@ symbol of its own until shape inference shows two of them to be one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, product
 from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -72,7 +73,26 @@ def infer(program: framework_pb2.ProgramDesc) -> Inferred:
         together = probes.at_most(prober, {s: min(group) for group in tied for s in group})
         left = {key: declared[key] for key, shape in at_most.items() if shape is None}
         at_most.update(_fit_all(left, together, fit_most))
+    left = {key: declared[key] for key, shape in at_most.items() if shape is None}
+    at_most.update(_under_one_value(prober, probes, left))
     return Inferred(shapes, at_most)
+
+
+def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Shapes:
+    """Of what follows from an op that rejects all but one value of an open dim, such as one that lays the rows beside a single one:
+    its shape for that value, as no run has another. Nothing of what two values give two shapes."""
+    failed = probes.base.failed
+    after = prober.after(failed)
+    unknown = {key: shape for key, shape in unknown.items() if key in after}
+    found: Dict[VariableKey, Set[Tuple[Size, ...]]] = {}
+    for symbol, value in product(probes.doubled, prober.constants(failed) if unknown else ()):
+        fixed = probes.at_most(prober, fixed={symbol: value})
+        accepting = failed - fixed.rejected_by()
+        left = {key: shape for key, shape in unknown.items() if key in prober.after(accepting)}
+        for key, shape in _fit_all(left, fixed, fit_most).items():
+            if shape is not None:
+                found.setdefault(key, set()).add(shape)
+    return {key: next(iter(those)) for key, those in found.items() if len(those) == 1}
 
 
 class _Probes(NamedTuple):
@@ -84,15 +104,21 @@ class _Probes(NamedTuple):
     doubled: Mapping[str, _Probe]
     small: Sequence[Tuple[int, _Probe]]
 
-    def at_most(self, prober: _Prober, one: Mapping[str, str] = MappingProxyType({})) -> _Probes:
+    def at_most(
+        self,
+        prober: _Prober,
+        one: Mapping[str, str] = MappingProxyType({}),
+        fixed: Mapping[str, int] = MappingProxyType({})
+    ) -> _Probes:
         """The same, with what the data decides as large as it can be; trips of loops are open dims here. `one`: symbols that are to be
-        one dim, by what it is called then."""
+        one dim, by what it is called then; `fixed`: those that have one value."""
         seeds, rows = self.seeds, self.rows
         every = [*self.doubled, *prober.trips.values()]
-        symbols = list(dict.fromkeys(one.get(s, s) for s in every))
+        symbols = list(dict.fromkeys(one.get(s, s) for s in every if s not in fixed))
 
         def probe(dims: Mapping[str, int]) -> _Probe:
-            return prober.probe(seeds, rows, {s: dims[one.get(s, s)] for s in every}, at_most=True)
+            found = {s: fixed[s] if s in fixed else dims[one.get(s, s)] for s in every}
+            return prober.probe(seeds, rows, found, at_most=True)
 
         small = _SMALL_PROBES if symbols else ()
         return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
@@ -102,6 +128,10 @@ class _Probes(NamedTuple):
     def failed(self) -> Dict[str, FrozenSet[Tuple[int, int]]]:
         """By symbol: the ops that accept equal values, and reject its change."""
         return {s: p.failed - self.base.failed for s, p in self.doubled.items()}
+
+    def rejected_by(self) -> FrozenSet[Tuple[int, int]]:
+        """The ops that reject some of these choices."""
+        return self.base.failed.union(*(p.failed for p in self.doubled.values()))
 
 
 def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
@@ -309,6 +339,22 @@ class _Prober:
             **entered,
             **inference.largest
         }, frozenset(inference.failed))
+
+    def after(self, ops: FrozenSet[Tuple[int, int]]) -> Set[VariableKey]:
+        """What these ops make, and all that follows from it."""
+        found = {key for block, j in ops for key in self.steps[block][j].outputs}
+        known = -1
+        while known < len(found):
+            known = len(found)
+            for step in chain.from_iterable(self.steps):
+                if not found.isdisjoint(step.touched):
+                    found.update(step.outputs)
+        return found
+
+    def constants(self, ops: FrozenSet[Tuple[int, int]]) -> List[int]:
+        """Dims that are declared of what these ops name, a single row among them."""
+        touched = [self._declared[key] for block, j in ops for key in self.steps[block][j].touched]
+        return sorted({1, *(dim for shape in touched for dim in shape if dim > 0)})
 
     def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
         numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
