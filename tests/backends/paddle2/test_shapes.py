@@ -264,19 +264,22 @@ def test_what_follows_from_an_op_that_accepts_one_value_of_a_dim_is_known_for_th
         assert shapes == [tuple(d.evaluate({'x[1]': words}) for d in most[n]) for n in fetched]
 
 
-def test_what_runs_with_several_values_of_a_dim_is_not_bounded_by_one_of_them() -> None:
-    """One row is expanded to eight; eight are there already. Beside others there are nine, or sixteen."""
-
-    def build() -> Any:
+@pytest.mark.parametrize('build, rows', [
+    (lambda x: paddle.expand(x, [8, 4]), 8),
+    (lambda x: paddle.reshape(x, [-1, 13 * 4]), 13 * 52),
+    (lambda x: paddle.reshape(x, [-1, 13 * 4]), 13 * 520),
+], ids=('1 or 8', 'as many as 13 times a dim', 'more'))  # yapf: disable
+def test_what_runs_with_several_values_of_a_dim_is_not_bounded_by_one_of_them(
+        build: Any, rows: int) -> None:
+    """Laid beside what is picked of the rows, and beside all, so that nobody knows a shape."""
+    with new_programs() as (main, startup):
         x = data('x', -1, 4)
-        picked = paddle.masked_select(x, x > 0.0)
-        return paddle.concat([picked, paddle.reshape(paddle.expand(x, [8, 4]), [-1])])
-
-    with new_programs() as (main, _):
-        name = build().name
+        made = paddle.reshape(build(x), [-1])
+        name = paddle.concat([made, paddle.masked_select(x, x > 0.0), paddle.reshape(x, [-1])]).name
     found = infer(parse(main.desc.serialize_to_string()))
-    shape = found.shapes[0, name] or found.at_most[0, name]
-    assert shape is None or shape[0].evaluate({'N': 8}) >= 64
+    shape = found.shapes[0, name] or found.at_most.get((0, name))
+    (most,), = run(main, startup, {'x': floats(rows, 4)}, [name])
+    assert shape is None or shape[0].evaluate({'N': rows}) >= most
 
 
 def test_what_a_loop_put_into_arrays_is_known_at_the_most_when_it_is_joined() -> None:

@@ -86,13 +86,20 @@ def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Sha
     unknown = {key: shape for key, shape in unknown.items() if key in after}
     found: Dict[VariableKey, Set[Tuple[Size, ...]]] = {}
     for symbol, value in product(probes.doubled, prober.constants(failed) if unknown else ()):
-        fixed = probes.at_most(prober, fixed={symbol: value})
-        accepting = failed - fixed.rejected_by()
-        left = {key: shape for key, shape in unknown.items() if key in prober.after(accepting)}
+        made = prober.after(_accepting(prober, probes, symbol, value))
+        left = {key: shape for key, shape in unknown.items() if key in made}
+        fixed = probes.at_most(prober, fixed={symbol: value}) if left else probes
         for key, shape in _fit_all(left, fixed, fit_most).items():
             if shape is not None:
                 found.setdefault(key, set()).add(shape)
     return {key: next(iter(those)) for key, those in found.items() if len(those) == 1}
+
+
+def _accepting(prober: _Prober, probes: _Probes, symbol: str,
+               value: int) -> FrozenSet[Tuple[int, int]]:
+    """The ops that accept this value of a dim, but neither the next one nor the double: they may want a multiple, or no more than so many."""
+    rejected = [probes.with_value(prober, symbol, v).failed for v in (value, value + 1, 2 * value)]
+    return probes.base.failed.intersection(*rejected[1:]) - rejected[0]
 
 
 class _Probes(NamedTuple):
@@ -129,9 +136,11 @@ class _Probes(NamedTuple):
         """By symbol: the ops that accept equal values, and reject its change."""
         return {s: p.failed - self.base.failed for s, p in self.doubled.items()}
 
-    def rejected_by(self) -> FrozenSet[Tuple[int, int]]:
-        """The ops that reject some of these choices."""
-        return self.base.failed.union(*(p.failed for p in self.doubled.values()))
+    def with_value(self, prober: _Prober, symbol: str, value: int) -> _Probe:
+        """Where this one of the symbols has another value, and the others are large."""
+        return prober.probe(self.seeds, self.rows, {
+            **dict.fromkeys(self.doubled, PROBE), symbol: value
+        })
 
 
 def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
@@ -341,20 +350,25 @@ class _Prober:
         }, frozenset(inference.failed))
 
     def after(self, ops: FrozenSet[Tuple[int, int]]) -> Set[VariableKey]:
-        """What these ops make, and all that follows from it."""
-        found = {key for block, j in ops for key in self.steps[block][j].outputs}
-        known = -1
-        while known < len(found):
-            known = len(found)
-            for step in chain.from_iterable(self.steps):
-                if not found.isdisjoint(step.touched):
-                    found.update(step.outputs)
+        """What these ops make, and all that follows from it, as far as its dims are open."""
+        found: Set[VariableKey] = set()
+        new = {key for block, j in ops for key in self.steps[block][j].outputs}
+        while not new <= found:
+            found.update(key for key in new if -1 in self._declared[key])
+            new = {
+                key for step in chain.from_iterable(self.steps)
+                if not found.isdisjoint(step.touched) for key in step.outputs
+                if -1 in self._declared[key]
+            }
         return found
 
     def constants(self, ops: FrozenSet[Tuple[int, int]]) -> List[int]:
-        """Dims that are declared of what these ops name, a single row among them."""
-        touched = [self._declared[key] for block, j in ops for key in self.steps[block][j].touched]
-        return sorted({1, *(dim for shape in touched for dim in shape if dim > 0)})
+        """Dims that are declared of what these ops name, a single row among them; of those alone that do not follow from others."""
+        made = self.after(ops)
+        steps = [self.steps[block][j] for block, j in ops]
+        first = [s for s in steps if made.intersection(s.touched).issubset(s.outputs)]
+        shapes = [self._declared[key] for step in first for key in step.touched]
+        return sorted({1, *(dim for shape in shapes for dim in shape if dim > 0)})
 
     def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
         numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
