@@ -241,19 +241,20 @@ def test_data_dependent_shapes_are_unknown() -> None:
     assert shapes[fetch[0]] is None
 
 
-def beside(first: int, rows: int) -> Any:
-    """What is made of x's rows beside the `first` of them, or beside `rows` others; it runs with so many alone."""
-    x = paddle.static.nn.fc(data('x', -1, -1, 8), 8, num_flatten_dims=2)
-    other = x[:first, :1] if first else paddle.ones([rows, 1, 8])
-    return paddle.tanh(paddle.reshape(paddle.concat([x, other], 1), [-1, 8]))
-
-
-@pytest.mark.parametrize('first, rows', [(1, 1), (0, 3), (0, 40)])
+@pytest.mark.parametrize('other, rows', [
+    (lambda x: x[:1, :1], 1),
+    (lambda x: paddle.ones([3, 1, 8]), 3),
+    (lambda x: paddle.ones([40, 1, 8]), 40),
+    (lambda x: paddle.expand(x[:, :1], [32, 1, 8]), 32),
+    (lambda x: paddle.tile(x[:1, :1], [5, 1, 1]), 5),
+    (lambda x: paddle.mean(paddle.concat([x[:1, :1]] * 6, 0), 1, keepdim=True), 6),
+])
 def test_what_follows_from_an_op_that_accepts_one_value_of_a_dim_is_known_for_that(
-        first: int, rows: int) -> None:
+        other: Any, rows: int) -> None:
     """Nobody knew how large it would be: it was in no figure, and budgets were broken (`tests.wild` 8500731)."""
     with new_programs() as (main, startup):
-        result = beside(first, rows)
+        x = paddle.static.nn.fc(data('x', -1, -1, 8), 8, num_flatten_dims=2)
+        result = paddle.tanh(paddle.reshape(paddle.concat([x, other(x)], 1), [-1, 8]))
         train(paddle.mean(paddle.static.nn.fc(result, 4)))
     found = infer(parse(main.desc.serialize_to_string()))
     most = {name: shape for (_, name), shape in found.at_most.items() if shape is not None}

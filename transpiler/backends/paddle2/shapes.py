@@ -85,7 +85,7 @@ def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Sha
     after = prober.after(failed)
     unknown = {key: shape for key, shape in unknown.items() if key in after}
     found: Dict[VariableKey, Set[Tuple[Size, ...]]] = {}
-    for symbol, value in product(probes.doubled, prober.constants(failed) if unknown else ()):
+    for symbol, value in product(probes.doubled, prober.constants(probes.base) if unknown else ()):
         made = prober.after(_accepting(prober, probes, symbol, value))
         left = {key: shape for key, shape in unknown.items() if key in made}
         fixed = probes.at_most(prober, fixed={symbol: value}) if left else probes
@@ -362,13 +362,14 @@ class _Prober:
             }
         return found
 
-    def constants(self, ops: FrozenSet[Tuple[int, int]]) -> List[int]:
-        """Dims that are declared of what these ops name, a single row among them; of those alone that do not follow from others."""
-        made = self.after(ops)
-        steps = [self.steps[block][j] for block, j in ops]
+    def constants(self, failed: _Probe) -> List[int]:
+        """Dims of what the ops name that reject the dims of a probe, a single row among them; of those ops alone that do not follow from
+        others."""
+        made = self.after(failed.failed)
+        steps = [self.steps[block][j] for block, j in failed.failed]
         first = [s for s in steps if made.intersection(s.touched).issubset(s.outputs)]
-        shapes = [self._declared[key] for step in first for key in step.touched]
-        return sorted({1, *(dim for shape in shapes for dim in shape if dim > 0)})
+        shapes = [failed.shapes[key] for step in first for key in step.touched]
+        return sorted({1, *(dim for shape in shapes for dim in shape if 0 < dim < PROBE)})
 
     def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
         numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
