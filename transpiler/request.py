@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Container, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
@@ -9,11 +10,12 @@ from transpiler import arguments
 from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
-from transpiler.ir import Graph
+from transpiler.ir import Graph, Size
 from transpiler.ir.symbols import is_length
 from transpiler.plain import did_you_mean, meant_or_some, quoted
 
 _Sizes = Tuple[Dict[str, int], ...]
+_DIM = re.compile(r'(.+)\[([0-9]{1,9})\]')
 _MOST_LISTED = 5
 _MOST_BYTES = 2**62  # sums of sizes are counted in 64 bits
 
@@ -74,7 +76,9 @@ class Request:
             rows = _of_these(rows, inputs | lengths)
             trips = _of_these(trips, arguments.loops_of(given))
         if isinstance(rows, Mapping):
-            _check_inputs(inputs, lengths, rows)
+            named, known = _by_symbol(graph, inputs, rows)
+            _check_inputs(inputs, lengths, rows.keys() - known)
+            rows = named
         dims, assumed = arguments.dim_values(given, rows, trips, otherwise)
         _check_sizes(graph, dims)
         return dims, assumed
@@ -114,6 +118,37 @@ def check_names(declared: Declared, fetched: FrozenSet[str],
                     'Build the program again and name it in the first call.')
             raise UnknownVariableError(
                 f'{argument}: the program has no variable {name!r}.{meant_or_some(name, known)}')
+
+
+def _by_symbol(graph: Graph, inputs: FrozenSet[str],
+               rows: Mapping[str, int]) -> Tuple[Dict[str, int], FrozenSet[str]]:
+    """`rows`, where a hint for an open dim of an input goes by that of another with which it is one: `ids[1]` for `labels[1]`. And the
+    names of those dims. What is made of others, as rows that are a product, needs no hint."""
+    shapes = {v.name: v.shape for v in graph.values if v.name in inputs and v.shape}
+    found: Dict[str, int] = {}
+    known = set()
+    for name, count in rows.items():
+        dim = _dim_of(shapes, name)
+        symbol = name if dim is None else _symbol_of(dim)
+        if is_length(symbol):
+            found[symbol] = max(count, found.get(symbol, count))
+        elif symbol or dim.is_constant:
+            found[name] = count
+        known.update({name} if dim is not None and dim.dims else ())
+    return found, frozenset(known)
+
+
+def _dim_of(shapes: Mapping[str, Tuple[Size, ...]], name: str) -> Optional[Size]:
+    """The rows of that input, or the dim that is `input[number]` by its place; None if there is none."""
+    parts = None if name in shapes else _DIM.fullmatch(name)
+    shape, at = shapes.get(parts[1] if parts else name, ()), int(parts[2]) if parts else 0
+    return shape[at] if at < len(shape) else None
+
+
+def _symbol_of(dim: Size) -> str:
+    """What an open dim is called; '' if it is made of others."""
+    symbols = sorted(dim.dims)
+    return symbols[0] if len(symbols) == 1 and dim == Size.dim(symbols[0]) else ''
 
 
 def _check_inputs(inputs: FrozenSet[str], lengths: FrozenSet[str], names: Iterable[str]) -> None:

@@ -181,6 +181,79 @@ def test_two_inputs_that_a_product_broadcasts_are_known_to_be_equal(product: Any
     assert shapes[0] is not None and {s for d in shapes[0] for s in d.dims} == {'N'}
 
 
+def _cost(scores: Any, labels: Any) -> Any:
+    return paddle.nn.functional.cross_entropy(scores, labels)
+
+
+def _flat(scores: Any) -> Any:
+    return paddle.reshape(scores, [-1, 8])
+
+
+@pytest.mark.parametrize('build', [
+    lambda x, y, k: paddle.concat([x, y], 2),
+    lambda x, y, k: paddle.tanh(x) + y,
+    lambda x, y, k: paddle.where(x > 0.0, x, y),
+    lambda x, y, k: x * paddle.unsqueeze(k, -1),
+    lambda x, y, k: _cost(x, paddle.cast(paddle.unsqueeze(k, -1), 'int64')),
+    lambda x, y, k: _cost(_flat(x), paddle.cast(paddle.reshape(k, [-1]), 'int64')),
+    lambda x, y, k: paddle.concat([paddle.concat([x, x * paddle.unsqueeze(k, -1), y], 2), y], 2),
+])
+def test_rows_and_words_of_several_inputs_are_not_one_dim(build: Any) -> None:
+    """Ids and labels, or a mask: that both of their dims have to be equal does not make one of the two. The length was said to be
+    that of the batch, and budgets were broken."""
+    with new_programs() as (main, startup):
+        inputs = data('x', -1, -1, 8), data('y', -1, -1, 8), data('k', -1, -1)
+        made = paddle.tanh(build(*inputs))
+    found = infer(parse(main.desc.serialize_to_string())).shapes
+    names = [op.output('Out')[0] for op in main.global_block().ops if op.type == 'tanh']
+    assert made.name in names and all(found[0, name] is not None for name in names)
+    for n, words in ((2, 7), (5, 1), (6, 30)):
+        feed = {name: floats(n, words, 8) for name in 'xy'}
+        shapes = run(main, startup, {**feed, 'k': floats(n, words)}, names)
+        dims = {
+            s: n if s.startswith('N') else words
+            for name in names for d in found[0, name] for s in d.dims
+        }
+        assert shapes == [tuple(d.evaluate(dims) for d in found[0, name]) for name in names]
+
+
+def test_three_inputs_that_an_op_lays_side_by_side_have_two_dims_in_common() -> None:
+    with new_programs() as (main, _):
+        name = paddle.concat([data(n, -1, -1, 8) for n in 'xyz'], 2).name
+    rows, words, _ = infer(parse(main.desc.serialize_to_string())).shapes[0, name]
+    found = infer(parse(main.desc.serialize_to_string())).shapes
+    assert rows != words and all(found[0, n][:2] == (rows, words) for n in 'xyz')
+
+
+@pytest.mark.parametrize('length', (-1, 20))
+def test_rows_that_are_those_of_another_input_laid_flat_are_known_as_their_product(
+        length: int) -> None:
+    """Labels of a language model. What follows was in no figure, and a plan needed more than no plan."""
+    with new_programs() as (main, startup):
+        ids, labels = data('ids', -1, length, dtype='int64'), data('labels', -1, 1, dtype='int64')
+        scores = paddle.static.nn.fc(paddle.static.nn.embedding(ids, [50, 8]),
+                                     8,
+                                     num_flatten_dims=2)
+        losses = _cost_of_each(_flat(scores), labels)
+        train(paddle.mean(losses))
+    found = infer(parse(main.desc.serialize_to_string()))
+    names = [
+        n for (b, n), shape in found.shapes.items()
+        if not b and shape and n in (losses.name, f'{losses.name}@GRAD', 'labels')
+    ]
+    assert len(names) == 3 and not any(
+        shape is None for key, shape in found.shapes.items() if key[1].startswith('softmax'))
+    for n, words in ((3, 20), (1, 20)) + (((4, 9),) if length < 0 else ()):
+        feed = {'ids': np.ones([n, words], 'int64'), 'labels': np.ones([n * words, 1], 'int64')}
+        shapes = run(main, startup, feed, names)
+        dims = {'N': n, 'ids[1]': words}
+        assert shapes == [tuple(d.evaluate(dims) for d in found.shapes[0, name]) for name in names]
+
+
+def _cost_of_each(scores: Any, labels: Any) -> Any:
+    return paddle.nn.functional.softmax_with_cross_entropy(scores, labels)
+
+
 def test_two_open_dims_of_which_a_product_is_taken_are_not_one() -> None:
     shapes = check(lambda: paddle.reshape(data('x', -1, -1, 4), [-1, 2]), {'x': floats(3, 5, 4)},
                    {'x': floats(7, 2, 4)})
@@ -281,6 +354,46 @@ def test_what_runs_with_several_values_of_a_dim_is_not_bounded_by_one_of_them(
     shape = found.shapes[0, name] or found.at_most.get((0, name))
     (most,), = run(main, startup, {'x': floats(rows, 4)}, [name])
     assert shape is None or shape[0].evaluate({'N': rows}) >= most
+
+
+def branch(x: Any, rows: Any, single: Callable[[Any], Any]) -> Any:
+    return paddle.static.nn.cond(rows == 32, lambda: single(x), lambda: paddle.tanh(x))
+
+
+def written_in_branch(x: Any, rows: Any, single: Callable[[Any], Any]) -> Any:
+    out = paddle.assign(x)
+
+    def write() -> None:
+        paddle.assign(single(x), out)
+
+    paddle.static.nn.cond(rows == 32, write, None)
+    return out
+
+
+def loop(x: Any, rows: Any, single: Callable[[Any], Any]) -> Any:
+    """Of no trip if there are other rows."""
+    body = lambda left, state: [left + 1, single(state)]
+    trips = paddle.cast(rows == 32, 'int64')
+    return paddle.static.nn.while_loop(
+        lambda at, _: at < trips, body,
+        [paddle.zeros([1], 'int64'), paddle.exp(x)])[1]
+
+
+@pytest.mark.parametrize('inside', [branch, written_in_branch, loop])
+def test_a_loop_or_branch_that_does_not_run_says_nothing_of_the_rows(inside: Any) -> None:
+    """Inside there may be 32 of them alone; what is behind it has as many as are fed."""
+
+    def single(state: Any) -> Any:
+        return paddle.static.nn.fc(paddle.concat([state, paddle.zeros([32, 4])], 1), 4)
+
+    with new_programs() as (main, startup):
+        x = data('x', -1, 4)
+        name = paddle.exp(inside(x, paddle.shape(x)[0], single)).name
+    found = infer(parse(main.desc.serialize_to_string()))
+    shape = found.shapes[0, name] or found.at_most.get((0, name))
+    made, = run(main, startup, {'x': floats(2000, 4)}, [name])
+    assert made == (2000, 4)
+    assert shape is None or shape[0].evaluate({'N': 2000}) >= 2000
 
 
 def test_what_a_loop_put_into_arrays_is_known_at_the_most_when_it_is_joined() -> None:

@@ -24,3 +24,10 @@ def unless_other(shape: Shape, before: Shape) -> Shape:
     if len(shape) != len(before):
         return (-1,) * len(shape)
     return tuple(a if a == b else -1 for a, b in zip(shape, before))
+
+
+def largest_of(shape: Shape, other: Shape) -> Shape:
+    """What neither goes beyond; open where one of them is."""
+    if len(shape) != len(other):
+        return (-1,) * len(shape)
+    return tuple(-1 if -1 in (a, b) else max(a, b) for a, b in zip(shape, other))

@@ -12,7 +12,7 @@ from paddle.base import core
 
 from transpiler.backends.paddle2.array_fills import FilledArrays
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
-from transpiler.backends.paddle2.growth import grown, unless_other
+from transpiler.backends.paddle2.growth import grown, largest_of, unless_other
 from transpiler.backends.paddle2.kernel_shapes import at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import UNLIKE
@@ -103,6 +103,7 @@ class Inference:
         self._shapes = shapes  # those of all tensors at this moment
         self._contents = KnownContents()
         self._again = 0  # loops around that run again
+        self._written_outside: Dict[int, FrozenSet[VariableKey]] = {}  # by block
         self._changing: Dict[int, Declared] = {}  # by block of a loop: what has changed, open there
 
     def run(self, index: int) -> None:
@@ -126,9 +127,21 @@ class Inference:
                     self._note_another(key, shape)
 
     def _run_inner(self, kind: str, index: int) -> None:
+        """What it changes may stay as it was, too: a loop may have no trip, a branch may not be taken."""
+        carried = self._carried(index)
+        given = self._shapes_of(
+            key for key in carried if key in self.largest or -1 not in self._shapes[key])
+        self._run_trips(index, carried if kind == 'while' else frozenset())
+        either = largest_of if self._filled else unless_other
+        self._set_all({
+            key: either(self._shapes[key], shape)
+            for key, shape in given.items()
+            if self._shapes[key] != shape
+        })
+
+    def _run_trips(self, index: int, carried: FrozenSet[VariableKey]) -> None:
         """Once, and again if that is the body of a loop that gives the next trip other shapes than it was given: what goes on growing has
         no shape, or that of the last trip if what is at the most is asked for."""
-        carried = self._carried(index) if kind == 'while' else frozenset()
         given = self._shapes_of(carried)
         if self._again == _MOST_AGAIN:
             self._run_open(index, given)
@@ -169,6 +182,11 @@ class Inference:
 
     def _carried(self, index: int) -> FrozenSet[VariableKey]:
         """What is written in block `index`, and in those that it runs, of the blocks around it."""
+        if index not in self._written_outside:
+            self._written_outside[index] = self._find_carried(index)
+        return self._written_outside[index]
+
+    def _find_carried(self, index: int) -> FrozenSet[VariableKey]:
         inside, todo = {index}, [index]
         while todo:
             found = {inner for step in self._steps[todo.pop()] for inner in step.inner} - inside

@@ -12,9 +12,9 @@ symbol of its own until shape inference shows two of them to be one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, combinations, product
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle.base import core
 from paddle.base.proto import framework_pb2
@@ -27,13 +27,14 @@ from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES,
                                                          Declared, Inference, Results, Step,
                                                          Tensors, VariableKey)
 from transpiler.ir import Size
-from transpiler.ir.symbols import BATCH, STEP, WORDS
+from transpiler.ir.symbols import BATCH, STEP, WORDS, is_length
 
 _SMALL_PROBES = (1, 12)
 
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
 _Fit = Callable[[Sequence[int], Mapping[str, Sequence[int]], Sequence[Tuple[int, Sequence[int]]]],
                 Optional[Tuple[Size, ...]]]
+_At = Tuple[int, int]  # block, and op
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
 
 
@@ -42,7 +43,7 @@ class _Probe:
     """Shapes of tensors for one choice of the open dims, and the ops that rejected it."""
 
     shapes: Dict[VariableKey, Tuple[int, ...]]
-    failed: FrozenSet[Tuple[int, int]]  # (block, op)
+    failed: FrozenSet[_At]  # (block, op)
 
 
 class Inferred(NamedTuple):
@@ -67,7 +68,7 @@ def infer(program: framework_pb2.ProgramDesc) -> Inferred:
         return Inferred(shapes, {})
     most = probes.at_most(prober)
     at_most = _fit_all(unknown, most, fit_most)
-    tied = _tied_together([*most.doubled], _by_op(most.failed()))
+    tied = _tied_together([*most.doubled], _by_op(most.failed()).values())
     if len(tied) < len(most.doubled):
         # What follows from an op that rejects all but equal ones is only known if they are one.
         together = probes.at_most(prober, {s: min(group) for group in tied for s in group})
@@ -86,7 +87,7 @@ def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Sha
     unknown = {key: shape for key, shape in unknown.items() if key in after}
     found: Dict[VariableKey, Set[Tuple[Size, ...]]] = {}
     for symbol, value in product(probes.doubled, prober.constants(probes.base) if unknown else ()):
-        made = prober.after(_accepting(prober, probes, symbol, value))
+        made = prober.surely_after(_accepting(prober, probes, symbol, value))
         left = {key: shape for key, shape in unknown.items() if key in made}
         fixed = probes.at_most(prober, fixed={symbol: value}) if left else probes
         for key, shape in _fit_all(left, fixed, fit_most).items():
@@ -95,8 +96,7 @@ def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Sha
     return {key: next(iter(those)) for key, those in found.items() if len(those) == 1}
 
 
-def _accepting(prober: _Prober, probes: _Probes, symbol: str,
-               value: int) -> FrozenSet[Tuple[int, int]]:
+def _accepting(prober: _Prober, probes: _Probes, symbol: str, value: int) -> FrozenSet[_At]:
     """The ops that accept this value of a dim, but neither the next one nor the double: they may want a multiple, or no more than so many."""
     rejected = [probes.with_value(prober, symbol, v).failed for v in (value, value + 1, 2 * value)]
     return probes.base.failed.intersection(*rejected[1:]) - rejected[0]
@@ -132,7 +132,7 @@ class _Probes(NamedTuple):
                        {s: probe(_doubled(symbols, s)) for s in symbols},
                        [(value, probe(dict.fromkeys(symbols, value))) for value in small])
 
-    def failed(self) -> Dict[str, FrozenSet[Tuple[int, int]]]:
+    def failed(self) -> Dict[str, FrozenSet[_At]]:
         """By symbol: the ops that accept equal values, and reject its change."""
         return {s: p.failed - self.base.failed for s, p in self.doubled.items()}
 
@@ -156,19 +156,34 @@ def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
             each: prober.probe(seeds, rows, {s: PROBE * (1 + (s in each)) for s in symbols})
             for each in _doubled_by_several(base, doubled)
         }
-        merged = _same_dims(symbols, {
-            s: p.failed - base.failed for s, p in doubled.items()
-        }, [each for each, p in groups.items() if _is_maximum(each, base, doubled, p)])
+        probe = lambda some: prober.probe(seeds, rows,
+                                          {s: PROBE * (1 + (s in some)) for s in symbols})
+        tied = _tied_by_ops(base.failed, {
+            s: p.failed for s, p in doubled.items()
+        }, lambda some: probe(some).failed)
+        broadcast = [each for each, p in groups.items() if _is_maximum(each, base, doubled, p)]
+        merged = _names(symbols, [*tied, *broadcast])
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         rows = {table: merged[s] for table, s in rows.items()}
         if len(set(merged.values())) == len(symbols):
             break
         symbols = sorted(set(merged.values()))
-    symbols = sorted(set(merged.values()))
-    small = [
-        (value, prober.probe(seeds, rows, dict.fromkeys(symbols, value))) for value in _SMALL_PROBES
-    ]
-    return _Probes(seeds, rows, base, {merged[s]: p for s, p in doubled.items()}, small)
+    found = {merged[s]: p for s, p in doubled.items()}
+    if base.failed and prober.find_products(seeds, rows, sorted(found), base):
+        symbols = sorted(found.keys() - prober.products.keys())
+        base = prober.probe(seeds, rows, dict.fromkeys(symbols, PROBE))
+        found = {s: prober.probe(seeds, rows, _doubled(symbols, s)) for s in symbols}
+    small = [(v, prober.probe(seeds, rows, dict.fromkeys(found, v))) for v in _SMALL_PROBES]
+    return _Probes(seeds, rows, base, found, small)
+
+
+def _products(declared: Sequence[int], symbols: Sequence[Optional[str]]) -> Iterator[Size]:
+    """Of two or more dims of an input, the open ones among them."""
+    dims = [Size.dim(s) if s else Size.of(d) for s, d in zip(symbols, declared)]
+    for count in range(2, len(dims) + 1):
+        for some in combinations(dims, count):
+            if not all(dim.is_constant for dim in some):
+                yield Size.product(some)
 
 
 def _fit_all(declared: Declared, probes: _Probes, fitting: _Fit) -> Shapes:
@@ -273,15 +288,12 @@ def _row_symbols(steps: List[List[Step]]) -> Dict[str, str]:
     return found
 
 
-def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int, int]]],
-               broadcast: Sequence[Tuple[str, ...]]) -> Dict[str, str]:
-    """A name for each symbol, the same for those that an op forces to be equal, or broadcasts.
+def _names(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> Dict[str, str]:
+    """A name for each symbol, the same for those that are tied, as an op forces them to be equal, or broadcasts them.
 
-    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are one
-    dim. The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
+    The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
     """
-    tied = _tied_together(symbols, [*_by_op(failed), *broadcast])
-    groups = sorted(map(sorted, tied), key=lambda g: (-len(g), g))
+    groups = sorted(map(sorted, _tied_together(symbols, ties)), key=lambda g: (-len(g), g))
     names: Dict[str, str] = {}
     for group in groups:
         rows = [s for s in group if s.startswith(f'{BATCH}(')]
@@ -291,16 +303,58 @@ def _same_dims(symbols: Sequence[str], failed: Mapping[str, FrozenSet[Tuple[int,
     return names
 
 
-def _by_op(failed: Mapping[str, FrozenSet[Tuple[int, int]]]) -> List[List[str]]:
+def _tied_by_ops(failed: FrozenSet[_At], alone: Mapping[str, FrozenSet[_At]],
+                 together: Callable[[FrozenSet[str]], FrozenSet[_At]]) -> List[FrozenSet[str]]:
+    """Symbols that are one dim.
+
+    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are. Of more than
+    two it may be rows and rows, words and words: those whose change together it accepts are one.
+
+    Args:
+        failed: ops that reject equal values of all.
+        alone: by symbol, those that reject its change.
+        together: gives those that reject the change of some.
+    """
+    seen: Dict[FrozenSet[str], FrozenSet[_At]] = {}
+    found: Dict[FrozenSet[str], None] = {}
+    for op, symbols in _by_op({s: ops - failed for s, ops in alone.items()}).items():
+        left = frozenset(symbols)
+        for some in _in_question(symbols) if len(symbols) > 2 else ():
+            if some <= left:
+                if some not in seen:
+                    seen[some] = together(some)
+                if op not in seen[some]:
+                    found[some] = None
+                    left -= some
+        if len(left) > 1 or len(left) == len(symbols):
+            found[left] = None
+    return list(found)
+
+
+def _in_question(symbols: Sequence[str]) -> Iterator[FrozenSet[str]]:
+    """What might be one dim of these: two that are the same dim of their inputs, all of which that is so, any two."""
+    pairs = [frozenset(pair) for pair in combinations(symbols, 2)]
+    yield from (pair for pair in pairs if len(set(map(_place, pair))) == 1)
+    places = sorted(set(map(_place, symbols)))
+    yield from (frozenset(s for s in symbols if _place(s) == place) for place in places)
+    yield from pairs
+
+
+def _place(symbol: str) -> str:
+    """Which dim of an input it is; rows are the first."""
+    return symbol[symbol.rindex('['):] if is_length(symbol) else ''
+
+
+def _by_op(failed: Mapping[str, FrozenSet[_At]]) -> Dict[_At, List[str]]:
     """For each op the symbols of which it rejects the change of one."""
-    found: Dict[Tuple[int, int], List[str]] = {}
+    found: Dict[_At, List[str]] = {}
     for symbol, ops in failed.items():
         for op in ops:
             found.setdefault(op, []).append(symbol)
-    return list(found.values())
+    return found
 
 
-def _tied_together(symbols: Sequence[str], ties: Iterable[Sequence[str]]) -> List[Set[str]]:
+def _tied_together(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> List[Set[str]]:
     """The finest partition of `symbols` in which each of `ties` lies within one part."""
     part = {symbol: {symbol} for symbol in symbols}
     for tied in ties:
@@ -318,6 +372,7 @@ class _Prober:
         self._message = message
         self._tensors = Tensors(program, declared)
         self._results: Results = {}
+        self.products: Dict[str, Size] = {}  # by symbol
         self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
         self.trips = trip_symbols(message)  # by the block of a loop
         self._counted = counted_arrays(message)
@@ -328,6 +383,7 @@ class _Prober:
               dims: Mapping[str, int],
               at_most: bool = False) -> _Probe:
         """`rows` are what `_row_symbols` gives, by other names. `at_most`: what the data decides is as large as it can be."""
+        dims = {**dims, **{s: product.evaluate(dims) for s, product in self.products.items()}}
         entered = {}
         for name, symbols in seeds.items():
             key = (0, name)
@@ -349,7 +405,28 @@ class _Prober:
             **inference.largest
         }, frozenset(inference.failed))
 
-    def after(self, ops: FrozenSet[Tuple[int, int]]) -> Set[VariableKey]:
+    def find_products(self, seeds: _Seeds, rows: Mapping[str, str], symbols: Sequence[str],
+                      base: _Probe) -> bool:
+        """Looks for dims that are those of another input multiplied, such as the rows of labels that are laid flat: an op rejects all
+        else. Whether there are some, which are no `symbols` any more."""
+        dims, rejected = dict.fromkeys(symbols, PROBE), base.failed
+        wanted = self._dims_at(base)
+        candidates = dict.fromkeys(each for name, shape in seeds.items()
+                                   for each in _products(self._declared[0, name], shape)
+                                   if each.evaluate(dims) in wanted)
+        for symbol, each in product(symbols, candidates):
+            if symbol in each.dims or self.products.keys() & {symbol, *each.dims}:
+                continue
+            self.products[symbol] = each
+            tries = (dims, *(_doubled(symbols, factor) for factor in each.dims))
+            failed = frozenset().union(*(self.probe(seeds, rows, t).failed for t in tries))
+            if failed < rejected:
+                rejected = failed
+            else:
+                del self.products[symbol]
+        return bool(self.products)
+
+    def after(self, ops: FrozenSet[_At]) -> Set[VariableKey]:
         """What these ops make, and all that follows from it, as far as its dims are open."""
         found: Set[VariableKey] = set()
         new = {key for block, j in ops for key in self.steps[block][j].outputs}
@@ -362,14 +439,30 @@ class _Prober:
             }
         return found
 
+    def surely_after(self, ops: FrozenSet[_At]) -> Set[VariableKey]:
+        """The same of what is only there where they have run: all of the main block, and what a loop or branch makes inside for itself."""
+        found: Set[VariableKey] = set()
+        for at in {block for block, _ in ops}:
+            made = self.after(frozenset(op for op in ops if op[0] == at))
+            found.update(key for key in made if at in self._around(key[0]))
+        return found
+
+    def _around(self, block: int) -> Iterator[int]:
+        """A block, and those that it is in."""
+        while block >= 0:
+            yield block
+            block = self._message.blocks[block].parent_idx
+
     def constants(self, failed: _Probe) -> List[int]:
-        """Dims of what the ops name that reject the dims of a probe, a single row among them; of those ops alone that do not follow from
-        others."""
+        """Those of `_dims_at` that no open dim makes, and a single row."""
+        return sorted({1, *(dim for dim in self._dims_at(failed) if 0 < dim < PROBE)})
+
+    def _dims_at(self, failed: _Probe) -> Set[int]:
+        """Dims of what the ops name that reject the dims of a probe; of those ops alone that do not follow from others."""
         made = self.after(failed.failed)
         steps = [self.steps[block][j] for block, j in failed.failed]
         first = [s for s in steps if made.intersection(s.touched).issubset(s.outputs)]
-        shapes = [failed.shapes[key] for step in first for key in step.touched]
-        return sorted({1, *(dim for shape in shapes for dim in shape if 0 < dim < PROBE)})
+        return {dim for step in first for key in step.touched for dim in failed.shapes[key]}
 
     def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
         numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
