@@ -30,6 +30,7 @@ from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS, is_length
 
 _SMALL_PROBES = (1, 12)
+_FEW = 6  # open dims that an op wants to be equal
 
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
 _Fit = Callable[[Sequence[int], Mapping[str, Sequence[int]], Sequence[Tuple[int, Sequence[int]]]],
@@ -332,8 +333,9 @@ def _tied_by_ops(failed: FrozenSet[_At], alone: Mapping[str, FrozenSet[_At]],
 
 
 def _in_question(symbols: Sequence[str]) -> Iterator[FrozenSet[str]]:
-    """What might be one dim of these: two that are the same dim of their inputs, all of which that is so, any two."""
-    pairs = [frozenset(pair) for pair in combinations(symbols, 2)]
+    """What might be one dim of these: two that are the same dim of their inputs, all of which that is so, any two. Two alone where they
+    are few: of many inputs there are as many pairs as the square."""
+    pairs = [frozenset(pair) for pair in combinations(symbols, 2)] if len(symbols) <= _FEW else []
     yield from (pair for pair in pairs if len(set(map(_place, pair))) == 1)
     places = sorted(set(map(_place, symbols)))
     yield from (frozenset(s for s in symbols if _place(s) == place) for place in places)
