@@ -228,3 +228,30 @@ def test_an_op_whose_result_nobody_knows_the_size_of_may_not_run_beside_more_if_
     assert other <= one  # as far as sizes are known
     assert Elsewhere(before, COLLECTING, dims).grows(after)
     assert not Elsewhere(after, COLLECTING, dims).grows(before)
+
+
+def test_a_result_that_nobody_knows_the_size_of_may_have_the_memory_of_its_operand() -> None:
+    """Such as the cost of scores: it is not as large as all that the op reads, but as the scores, and then made in their place, if
+    nobody reads them behind it."""
+    graphs = []
+    for order in (('peek', 'costs'), ('costs', 'peek')):
+        draft = Draft()
+        draft.value('x', 512, fed=True)
+        draft.value('labels', 64, fed=True)
+        draft.value('scores', 4096)
+        draft.values('seen cost', 16, fetched=True)
+        unknown = draft.graph.values[draft.value('u')]
+        draft.graph.change(unknown.id, shape=None, size=None)
+        draft.op('product', 'x', 'scores')
+        for kind in order:
+            if kind == 'peek':
+                draft.op('peek', 'scores', 'seen')
+            else:
+                draft.op('costs', 'scores labels', 'u', in_place=((0, 0),))
+        draft.op('mean', 'u', 'cost')
+        graphs.append(draft.graph)
+    before, after = graphs
+    one, other = (Timeline(graph, COLLECTING, {}).peak_bytes for graph in graphs)
+    assert other <= one  # as far as sizes are known
+    assert Elsewhere(before, COLLECTING, {}).grows(after)
+    assert not Elsewhere(after, COLLECTING, {}).grows(before)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size
 from transpiler.ir.symbols import is_trip
@@ -40,16 +40,29 @@ def some_sizes(dims: Mapping[str, int]) -> List[Dict[str, int]]:
 
 
 def unknown_results(graph: Graph) -> List[Dict[int, Size]]:
-    """What ops make and nobody knows how large it becomes before a run: all of it, and some alone, as large as what the op reads."""
+    """What ops make and nobody knows how large it becomes before a run: all of it as large as what the op reads, or as what it may work
+    on in place, and some alone."""
+    found = _as_large_as(graph, lambda op, _: op.reads())
+    in_place = _as_large_as(graph, _worked_on)
+    alone = [{value: size} for value, size in list(found.items())[:_MOST_UNKNOWN]]
+    every = [found] if len(found) > 1 else []
+    return every + alone + ([in_place] if in_place != found else [])
+
+
+def _as_large_as(graph: Graph, read: Callable[[Op, int], Sequence[int]]) -> Dict[int, Size]:
+    """Sizes of results that have none: that of what is `read` for each, by its position."""
     found: Dict[int, Size] = {}
     for op in graph.walk():
-        sizes = (found.get(v, graph.values[v].bound) for v in op.reads())
-        read = Size.total(size for size in sizes if size is not None)
-        for value in map(graph.values.__getitem__, op.writes()):
-            if value.unsized:
-                found.setdefault(value.id, read)
-    alone = [{value: size} for value, size in list(found.items())[:_MOST_UNKNOWN]]
-    return [found, *alone] if len(found) > 1 else alone
+        for at, result in enumerate(op.results):
+            if result >= 0 and graph.values[result].unsized:
+                sizes = (found.get(v, graph.values[v].bound) for v in read(op, at))
+                found.setdefault(result, Size.total(size for size in sizes if size is not None))
+    return found
+
+
+def _worked_on(op: Op, result: int) -> Sequence[int]:
+    pairs = [op.operands[i] for i, j in op.facts.in_place if j == result and op.operands[i] >= 0]
+    return pairs[:1] or op.reads()
 
 
 def alike_at_one(graph: Graph, sizes: Iterable[Mapping[str, int]]) -> List[FrozenSet[str]]:
