@@ -155,6 +155,8 @@ def test_rows_of_what_is_no_input_are_refused(serialized):
     assert isinstance(error, UnknownVariableError)
     assert str(error) == "batch_size: the program has no input 'zz'; its inputs are 'x'."
     assert 'Did you mean' in str(optimized(serialized, batch_size={'xx': 3}))
+    for name in ('', '[1]', 'x[9]', 'x[1]', 'x[', 'fc_0.w_0[0]'):  # one dim of x is open
+        assert isinstance(optimized(serialized, batch_size={name: 3}), UnknownVariableError), name
     assert isinstance(optimized(serialized, batch_size={'fc_0.w_0': 3}), UnknownVariableError)
 
 

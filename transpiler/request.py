@@ -124,7 +124,9 @@ def _by_symbol(graph: Graph, inputs: FrozenSet[str],
                rows: Mapping[str, int]) -> Tuple[Dict[str, int], FrozenSet[str]]:
     """`rows`, where a hint for an open dim of an input goes by that of another with which it is one: `ids[1]` for `labels[1]`. And the
     names of those dims. What is made of others, as rows that are a product, needs no hint."""
-    shapes = {v.name: v.shape for v in graph.values if v.name in inputs and v.shape}
+    shapes = {
+        v.name: v.shape for v in graph.values if v.name in inputs and not v.region and v.shape
+    }
     found: Dict[str, int] = {}
     known = set()
     for name, count in rows.items():
@@ -132,7 +134,7 @@ def _by_symbol(graph: Graph, inputs: FrozenSet[str],
         symbol = name if dim is None else _symbol_of(dim)
         if is_length(symbol):
             found[symbol] = max(count, found.get(symbol, count))
-        elif symbol or dim.is_constant:
+        elif dim is None or symbol or dim.is_constant:
             found[name] = count
         known.update({name} if dim is not None and dim.dims else ())
     return found, frozenset(known)

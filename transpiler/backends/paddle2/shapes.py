@@ -26,16 +26,15 @@ from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, wi
 from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
                                                          Declared, Inference, Results, Step,
                                                          Tensors, VariableKey)
+from transpiler.backends.paddle2.tied_dims import At, by_op, names_of, tied_by_ops, tied_together
 from transpiler.ir import Size
-from transpiler.ir.symbols import BATCH, STEP, WORDS, is_length
+from transpiler.ir.symbols import BATCH, STEP, WORDS
 
 _SMALL_PROBES = (1, 12)
-_FEW = 6  # open dims that an op wants to be equal
 
 Shapes = Dict[VariableKey, Optional[Tuple[Size, ...]]]
 _Fit = Callable[[Sequence[int], Mapping[str, Sequence[int]], Sequence[Tuple[int, Sequence[int]]]],
                 Optional[Tuple[Size, ...]]]
-_At = Tuple[int, int]  # block, and op
 _Seeds = Dict[str, List[Optional[str]]]  # input -> symbol of each open dim
 
 
@@ -44,7 +43,7 @@ class _Probe:
     """Shapes of tensors for one choice of the open dims, and the ops that rejected it."""
 
     shapes: Dict[VariableKey, Tuple[int, ...]]
-    failed: FrozenSet[_At]  # (block, op)
+    failed: FrozenSet[At]  # (block, op)
 
 
 class Inferred(NamedTuple):
@@ -69,7 +68,7 @@ def infer(program: framework_pb2.ProgramDesc) -> Inferred:
         return Inferred(shapes, {})
     most = probes.at_most(prober)
     at_most = _fit_all(unknown, most, fit_most)
-    tied = _tied_together([*most.doubled], _by_op(most.failed()).values())
+    tied = tied_together([*most.doubled], by_op(most.failed()).values())
     if len(tied) < len(most.doubled):
         # What follows from an op that rejects all but equal ones is only known if they are one.
         together = probes.at_most(prober, {s: min(group) for group in tied for s in group})
@@ -97,7 +96,7 @@ def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Sha
     return {key: next(iter(those)) for key, those in found.items() if len(those) == 1}
 
 
-def _accepting(prober: _Prober, probes: _Probes, symbol: str, value: int) -> FrozenSet[_At]:
+def _accepting(prober: _Prober, probes: _Probes, symbol: str, value: int) -> FrozenSet[At]:
     """The ops that accept this value of a dim, but neither the next one nor the double: they may want a multiple, or no more than so many."""
     rejected = [probes.with_value(prober, symbol, v).failed for v in (value, value + 1, 2 * value)]
     return probes.base.failed.intersection(*rejected[1:]) - rejected[0]
@@ -133,7 +132,7 @@ class _Probes(NamedTuple):
                        {s: probe(_doubled(symbols, s)) for s in symbols},
                        [(value, probe(dict.fromkeys(symbols, value))) for value in small])
 
-    def failed(self) -> Dict[str, FrozenSet[_At]]:
+    def failed(self) -> Dict[str, FrozenSet[At]]:
         """By symbol: the ops that accept equal values, and reject its change."""
         return {s: p.failed - self.base.failed for s, p in self.doubled.items()}
 
@@ -159,11 +158,11 @@ def _probe_symbols(prober: _Prober, seeds: _Seeds) -> _Probes:
         }
         probe = lambda some: prober.probe(seeds, rows,
                                           {s: PROBE * (1 + (s in some)) for s in symbols})
-        tied = _tied_by_ops(base.failed, {
+        tied = tied_by_ops(base.failed, {
             s: p.failed for s, p in doubled.items()
         }, lambda some: probe(some).failed)
         broadcast = [each for each, p in groups.items() if _is_maximum(each, base, doubled, p)]
-        merged = _names(symbols, [*tied, *broadcast])
+        merged = names_of(symbols, [*tied, *broadcast])
         seeds = {n: [s and merged[s] for s in dims] for n, dims in seeds.items()}
         rows = {table: merged[s] for table, s in rows.items()}
         if len(set(merged.values())) == len(symbols):
@@ -289,82 +288,6 @@ def _row_symbols(steps: List[List[Step]]) -> Dict[str, str]:
     return found
 
 
-def _names(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> Dict[str, str]:
-    """A name for each symbol, the same for those that are tied, as an op forces them to be equal, or broadcasts them.
-
-    The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
-    """
-    groups = sorted(map(sorted, _tied_together(symbols, ties)), key=lambda g: (-len(g), g))
-    names: Dict[str, str] = {}
-    for group in groups:
-        rows = [s for s in group if s.startswith(f'{BATCH}(')]
-        is_batch_like = rows or not any(s.startswith((f'{BATCH}(', f'{WORDS}(')) for s in symbols)
-        name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
-        names.update(dict.fromkeys(group, name))
-    return names
-
-
-def _tied_by_ops(failed: FrozenSet[_At], alone: Mapping[str, FrozenSet[_At]],
-                 together: Callable[[FrozenSet[str]], FrozenSet[_At]]) -> List[FrozenSet[str]]:
-    """Symbols that are one dim.
-
-    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are. Of more than
-    two it may be rows and rows, words and words: those whose change together it accepts are one.
-
-    Args:
-        failed: ops that reject equal values of all.
-        alone: by symbol, those that reject its change.
-        together: gives those that reject the change of some.
-    """
-    seen: Dict[FrozenSet[str], FrozenSet[_At]] = {}
-    found: Dict[FrozenSet[str], None] = {}
-    for op, symbols in _by_op({s: ops - failed for s, ops in alone.items()}).items():
-        left = frozenset(symbols)
-        for some in _in_question(symbols) if len(symbols) > 2 else ():
-            if some <= left:
-                if some not in seen:
-                    seen[some] = together(some)
-                if op not in seen[some]:
-                    found[some] = None
-                    left -= some
-        if len(left) > 1 or len(left) == len(symbols):
-            found[left] = None
-    return list(found)
-
-
-def _in_question(symbols: Sequence[str]) -> Iterator[FrozenSet[str]]:
-    """What might be one dim of these: two that are the same dim of their inputs, all of which that is so, any two. Two alone where they
-    are few: of many inputs there are as many pairs as the square."""
-    pairs = [frozenset(pair) for pair in combinations(symbols, 2)] if len(symbols) <= _FEW else []
-    yield from (pair for pair in pairs if len(set(map(_place, pair))) == 1)
-    places = sorted(set(map(_place, symbols)))
-    yield from (frozenset(s for s in symbols if _place(s) == place) for place in places)
-    yield from pairs
-
-
-def _place(symbol: str) -> str:
-    """Which dim of an input it is; rows are the first."""
-    return symbol[symbol.rindex('['):] if is_length(symbol) else ''
-
-
-def _by_op(failed: Mapping[str, FrozenSet[_At]]) -> Dict[_At, List[str]]:
-    """For each op the symbols of which it rejects the change of one."""
-    found: Dict[_At, List[str]] = {}
-    for symbol, ops in failed.items():
-        for op in ops:
-            found.setdefault(op, []).append(symbol)
-    return found
-
-
-def _tied_together(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> List[Set[str]]:
-    """The finest partition of `symbols` in which each of `ties` lies within one part."""
-    part = {symbol: {symbol} for symbol in symbols}
-    for tied in ties:
-        joined = set().union(*(part.get(symbol, {symbol}) for symbol in tied))
-        part.update((symbol, joined) for symbol in joined)
-    return list({id(each): each for each in part.values()}.values())
-
-
 class _Prober:
     """Tries choices of the open dims on one program, whose own shapes are put back after each."""
 
@@ -385,7 +308,7 @@ class _Prober:
               dims: Mapping[str, int],
               at_most: bool = False) -> _Probe:
         """`rows` are what `_row_symbols` gives, by other names. `at_most`: what the data decides is as large as it can be."""
-        dims = {**dims, **{s: product.evaluate(dims) for s, product in self.products.items()}}
+        dims = {**dims, **{s: size.evaluate(dims) for s, size in self.products.items()}}
         entered = {}
         for name, symbols in seeds.items():
             key = (0, name)
@@ -428,7 +351,7 @@ class _Prober:
                 del self.products[symbol]
         return bool(self.products)
 
-    def after(self, ops: FrozenSet[_At]) -> Set[VariableKey]:
+    def after(self, ops: FrozenSet[At]) -> Set[VariableKey]:
         """What these ops make, and all that follows from it, as far as its dims are open."""
         found: Set[VariableKey] = set()
         new = {key for block, j in ops for key in self.steps[block][j].outputs}
@@ -441,7 +364,7 @@ class _Prober:
             }
         return found
 
-    def surely_after(self, ops: FrozenSet[_At]) -> Set[VariableKey]:
+    def surely_after(self, ops: FrozenSet[At]) -> Set[VariableKey]:
         """The same of what is only there where they have run: all of the main block, and what a loop or branch makes inside for itself."""
         found: Set[VariableKey] = set()
         for at in {block for block, _ in ops}:
