@@ -379,12 +379,18 @@ def loop(x: Any, rows: Any, single: Callable[[Any], Any]) -> Any:
         [paddle.zeros([1], 'int64'), paddle.exp(x)])[1]
 
 
+@pytest.mark.parametrize('other', [
+    lambda state: paddle.zeros([32, 4]),
+    lambda state: paddle.expand(state, [32, 4]),
+    lambda state: paddle.concat([state[:1]] * 32, 0),
+], ids=('constant', 'expanded', 'repeated'))  # yapf: disable
 @pytest.mark.parametrize('inside', [branch, written_in_branch, loop])
-def test_a_loop_or_branch_that_does_not_run_says_nothing_of_the_rows(inside: Any) -> None:
+def test_a_loop_or_branch_that_does_not_run_says_nothing_of_the_rows(
+        inside: Any, other: Callable[[Any], Any]) -> None:
     """Inside there may be 32 of them alone; what is behind it has as many as are fed."""
 
     def single(state: Any) -> Any:
-        return paddle.static.nn.fc(paddle.concat([state, paddle.zeros([32, 4])], 1), 4)
+        return paddle.static.nn.fc(paddle.concat([state, other(state)], 1), 4)
 
     with new_programs() as (main, startup):
         x = data('x', -1, 4)
