@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 # They have an element for each result.
 _OF_RESULTS = ('stop_gradient', 'persistable')
@@ -16,3 +16,9 @@ def given_attributes(op: Any) -> Dict[str, Any]:
             for result in (each for each in op.results() if each.initialized()):
                 setattr(result, name, getattr(result, name))
     return op.attrs()
+
+
+def plain_attributes(op: Any) -> List[Any]:
+    """The attributes of `op` in the order of its signature."""
+    given = given_attributes(op)
+    return [given[name] for name in op.get_attr_names()]

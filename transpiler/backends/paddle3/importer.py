@@ -426,9 +426,8 @@ class _Importer:
     def _declared_shape(self, value: Any) -> Optional[Shape]:
         if not value.is_dense_tensor_type():
             return None
-        shape = declared_shape(value.shape)
-        said = self._said_of(value) if shape is None else None
-        return said.shape if said is not None else shape
+        said = self._said_of(value) if min(value.shape, default=0) < 0 else None
+        return declared_shape(value.shape) if said is None else said.shape
 
     def _new(self, value: Any, shape: Any = None, region: int = -1, **facts: Any) -> int:
         """In the region that is being read, or in `region`."""

@@ -15,7 +15,7 @@ from paddle.base.libpaddle import pir
 
 from transpiler.backends.extents import extents_of
 from transpiler.backends.paddle3.aliases import DIALECT
-from transpiler.backends.paddle3.attributes import given_attributes
+from transpiler.backends.paddle3.attributes import given_attributes, plain_attributes
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import (ADD_TO_THE_FIRST, EACH_ELEMENT_ALONE,
                                                    NOT_IN_PLACE, SAME_BYTES, SIDE_EFFECTS, STATE,
@@ -71,7 +71,8 @@ class OpRegistry:
         kind = bare_kind(op)
         if op.name().endswith('_') or kind in NOT_IN_PLACE or not hasattr(_C_ops, f'{kind}_'):
             return ()
-        signature = (op.name(), tuple(_looks(v) for v in op.operands_source()), repr(_plain(op)))
+        signature = (op.name(), tuple(_looks(v) for v in op.operands_source()),
+                     repr(plain_attributes(op)))
         if signature not in self._variants:
             self._variants[signature] = _ask_variant(op)
         return self._variants[signature]
@@ -97,7 +98,7 @@ def _ask_variant(op: Any) -> _Pairs:
     with static.program_guard(static.Program(), static.Program()):
         try:
             given = [_like(f'x{i}', v) for i, v in enumerate(op.operands_source())]
-            made = getattr(_C_ops, f'{bare_kind(op)}_')(*given, *_plain(op))
+            made = getattr(_C_ops, f'{bare_kind(op)}_')(*given, *plain_attributes(op))
             first = made[0] if isinstance(made, (list, tuple)) else made
             pairs = pir.get_op_inplace_info(first.get_defining_op())
         except Exception:  # the bindings throw what the kernels' authors did
@@ -111,12 +112,6 @@ def _like(name: str, value: Any) -> Any:
     if value.is_combine():
         raise ValueError('a list of tensors')
     return _C_ops.data(name, value.shape, value.dtype, Place())
-
-
-def _plain(op: Any) -> List[Any]:
-    """The attributes of `op` in the order of its signature."""
-    given = given_attributes(op)
-    return [given[name] for name in op.get_attr_names()]
 
 
 def _looks(value: Any) -> Hashable:

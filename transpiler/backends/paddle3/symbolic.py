@@ -11,7 +11,7 @@ import copy
 from collections import Counter
 from fractions import Fraction
 from functools import partial
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle import _C_ops
@@ -30,6 +30,7 @@ from transpiler.backends.paddle3.marks import rows_of
 from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
+from transpiler.backends.paddle3.tied_dims import learn
 from transpiler.backends.paddle3.witness import has_one, made_of
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH
@@ -81,20 +82,19 @@ def infer(program: Any) -> Inference:
     carries = carries_open(program)
     results = _results(program, carries)
     shares = {_share_name(r.op): rows_of(r.op) for r in results.values() if rows_of(r.op)}
-    names = {**_names(results), **dict(zip(shares, shares))}
-    carried = Carried()
-    if carries:
-        sizes = {symbol: Size.dim(name) for symbol, name in names.items()}
-        carried = follow(program, partial(_said_of, results), sizes)
-    probes = [_probe(results, names, dict.fromkeys(names.values(), PROBE), carried)]
+    names, products = _named(program, results)
+    names.update(zip(shares, shares))
+    sizes = _sizes(names, products)
+    carried = follow(program, partial(_said_of, results), sizes) if carries else Carried()
     symbols = sorted(set(names.values()))
+    probes = [_probe(results, sizes, dict.fromkeys(symbols, PROBE), carried)]
     for symbol in symbols:
-        sizes = {s: PROBE * (2 if s == symbol else 1) for s in symbols}
-        probes.append(_probe(results, names, sizes, carried))
+        dims = {s: PROBE * (2 if s == symbol else 1) for s in symbols}
+        probes.append(_probe(results, sizes, dims, carried))
     small = [
-        _probe(results, names, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
+        _probe(results, sizes, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
     ]
-    bounds, unsure = _bounds(results, names, carried), _unsure(results, names)
+    bounds, unsure = _bounds(results, sizes, carried), _unsure(results, names)
     known: Dict[_Key, Inferred] = {}
     for key, result in results.items():
         seen = [probe[key] for probe in (*probes, *small) if key in probe]
@@ -329,13 +329,37 @@ def _dims(value: Any) -> _Dims:
     return tuple(value.shape) if _is_dense(value) else ()
 
 
-def _names(results: Mapping[_Key, _Result]) -> Dict[str, str]:
-    """What Paddle's symbols stand for: the rows of all inputs are the batch, or where none has open rows the first open dim of each;
-    other dims are called after the first input that has them."""
+def _named(program: Any, results: Mapping[_Key, _Result]) -> Tuple[Dict[str, str], Dict[str, Size]]:
+    """What Paddle's symbols stand for, and those that stand for a product of others, in symbols."""
+    ties = list(_ties(results))
+    parts = _joined(ties)
+    names = _names(results, parts)
+    learned = learn(program.global_block().ops, partial(_said_of, results), names,
+                    list(parts.values()))
+    names = _names(results, _joined([*ties, *learned.ties]))
+    return {s: name for s, name in names.items() if s not in learned.products}, learned.products
+
+
+def _sizes(names: Mapping[str, str], products: Mapping[str, Size]) -> Dict[str, Size]:
+    """By symbol, in the dims that they are called."""
+    sizes = {symbol: Size.dim(name) for symbol, name in names.items()}
+    named = {symbol: Bound(size) for symbol, size in sizes.items()}
+    sizes.update((s, substituted(Bound(size), named).above) for s, size in products.items())
+    return sizes
+
+
+def _joined(ties: Iterable[AbstractSet[str]]) -> Dict[str, Set[str]]:
+    """By symbol, all that are one with it."""
     parts: Dict[str, Set[str]] = {}
-    for tied in _ties(results):
+    for tied in ties:
         joined = set().union(*(parts.get(s, {s}) for s in tied))
         parts.update((s, joined) for s in joined)
+    return parts
+
+
+def _names(results: Mapping[_Key, _Result], parts: Mapping[str, Set[str]]) -> Dict[str, str]:
+    """What they are called: the rows of all inputs are the batch, or where none has open rows the first open dim of each; other dims are
+    called after the first input that has them."""
     names: Dict[str, str] = {}
     for name, symbol in sorted(_open_dims(results), key=lambda each: each[0] != BATCH):
         if symbol not in names:
@@ -387,22 +411,22 @@ def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
             yield BATCH if is_batch else f'{declared_name(op)}[{at}]', symbol
 
 
-def _probe(results: Mapping[_Key, _Result], names: Mapping[str, str], sizes: Mapping[str, int],
+def _probe(results: Mapping[_Key, _Result], sizes: Mapping[str, Size], dims: Mapping[str, int],
            carried: Carried) -> Dict[_Key, _Dims]:
-    """The dims of results for these sizes of the open dims; without those that depend on anything else."""
-    values = {symbol: Fraction(sizes[name]) for symbol, name in names.items()}
+    """The dims of results for these of inputs; without those that depend on anything else."""
+    values = {symbol: Fraction(size.evaluate(dims)) for symbol, size in sizes.items()}
     for symbol, bound in carried.symbols.items():
         values.pop(symbol, None)
         if bound.exact:
-            values[symbol] = Fraction(bound.above.evaluate(sizes) - bound.below.evaluate(sizes))
+            values[symbol] = Fraction(bound.above.evaluate(dims) - bound.below.evaluate(dims))
     found = _evaluated(results, values, rounded_down)
-    return {key: tuple(map(int, dims)) for key, dims in found.items()}
+    return {key: tuple(map(int, made)) for key, made in found.items()}
 
 
-def _bounds(results: Mapping[_Key, _Result], names: Mapping[str, str],
+def _bounds(results: Mapping[_Key, _Result], sizes: Mapping[str, Size],
             carried: Carried) -> Dict[_Key, Shape]:
     """What dims never go beyond: with what is divided not rounded down."""
-    values = {symbol: Bound(Size.dim(name)) for symbol, name in names.items()}
+    values = {symbol: Bound(size) for symbol, size in sizes.items()}
     values.update(carried.symbols)
     found = _evaluated(results, values, not_rounded)
     return {key: tuple(map(most, dims)) for key, dims in found.items()}

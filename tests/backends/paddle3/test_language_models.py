@@ -1,0 +1,158 @@
+"""Ids and labels with two open dims each, as language models have them: what is said of them is what is measured."""
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn, static
+
+from benchmarks.programs.case import Case, Feed, Rows
+from tests.backends.paddle3.running import MIB, assert_equal, first_peak, optimized, run
+from transpiler import MemoryBudgetError
+from transpiler.backends.paddle3.importer import import_program
+
+paddle.enable_static()
+_ROWS, _WORDS, _TOKENS, _WIDTH = 4, 256, 500, 64
+
+
+def _words(step: int) -> np.ndarray:
+    return np.random.RandomState(step).randint(0, _TOKENS, [_ROWS, _WORDS])
+
+
+def _model(loss_of: Callable[[Any], Any], feed: Callable[[int], Feed], hints: Rows) -> Case:
+    main, startup = static.Program(), static.Program()
+    with paddle.utils.unique_name.guard(), static.program_guard(main, startup):
+        paddle.seed(5)
+        hidden = nn.Embedding(_TOKENS, _WIDTH)(static.data('ids', [-1, -1], 'int64'))
+        for _ in range(4):
+            hidden = F.relu(nn.Linear(_WIDTH, _WIDTH)(hidden))
+        loss = paddle.mean(loss_of(nn.Linear(_WIDTH, _TOKENS)(hidden)))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return Case(main, startup, feed, (loss,), hints, None, training=True)
+
+
+def padded(hints: Rows) -> Case:
+    """Labels as ids are."""
+
+    def loss_of(scores: Any) -> Any:
+        labels = static.data('labels', [-1, -1], 'int64')
+        return F.cross_entropy(scores, paddle.unsqueeze(labels, 2))
+
+    return _model(loss_of, lambda step: {'ids': _words(step), 'labels': _words(step)}, hints)
+
+
+def reshaped(hints: Rows) -> Case:
+    """Labels as ids are, both laid flat by the program."""
+
+    def loss_of(scores: Any) -> Any:
+        labels = paddle.reshape(static.data('labels', [-1, -1], 'int64'), [-1])
+        return F.cross_entropy(paddle.reshape(scores, [-1, _TOKENS]), labels)
+
+    return _model(loss_of, lambda step: {'ids': _words(step), 'labels': _words(step)}, hints)
+
+
+def flat(hints: Rows) -> Case:
+    """Labels that are fed flat, and a weight for each."""
+
+    def loss_of(scores: Any) -> Any:
+        labels = static.data('labels', [-1, 1], 'int64')
+        weights = static.data('weights', [-1, 1])
+        return weights * F.cross_entropy(
+            paddle.reshape(scores, [-1, _TOKENS]), labels, reduction='none')
+
+    def feed(step: int) -> Feed:
+        weights = np.random.RandomState(step).rand(_ROWS * _WORDS, 1).astype('float32')
+        return {'ids': _words(step), 'labels': _words(step).reshape(-1, 1), 'weights': weights}
+
+    return _model(loss_of, feed, hints)
+
+
+_CASES: Tuple[Tuple[Callable[[Rows], Case], Dict[str, int]], ...] = (
+    (padded, {'ids': _ROWS, 'ids[1]': _WORDS}),
+    (padded, {'labels': _ROWS, 'labels[1]': _WORDS}),
+    (reshaped, {'ids': _ROWS, 'labels': _ROWS, 'labels[1]': _WORDS}),
+    (flat, {'ids': _ROWS, 'ids[1]': _WORDS, 'labels': _ROWS * _WORDS}),
+    (flat, {'ids': _ROWS, 'ids[1]': _WORDS}),
+)  # yapf: disable
+
+
+@pytest.mark.parametrize('build, hints', _CASES)
+def test_whichever_input_names_the_length_the_peak_is_what_is_said(build: Any,
+                                                                   hints: Dict[str, int]) -> None:
+    case, plain = build(hints), build(hints)
+    report = optimized(case)
+    assert report.changed and not report.assumed and not report.unknown_sizes
+    assert report.peak_bytes_after < report.peak_bytes_before
+    before, after = (MIB *
+                     first_peak(lambda: build(hints), 1.01 * said / MIB, ordered=True, rewrite=rewrite)
+                     for said, rewrite in ((report.peak_bytes_before, lambda case: None),
+                                           (report.peak_bytes_after, optimized)))
+    assert abs(before - report.peak_bytes_before) < 0.01 * before
+    assert abs(after - report.peak_bytes_after) < 0.01 * after
+    assert_equal(run(plain, 3), run(case, 3))
+
+
+@pytest.mark.parametrize('build, hints', _CASES[2:4])
+def test_the_least_budget_is_kept(build: Any, hints: Dict[str, int]) -> None:
+    with pytest.raises(MemoryBudgetError) as refused:
+        optimized(build(hints), budget=1)
+    least = refused.value.held_bytes + refused.value.best_bytes
+    report = optimized(build(hints), budget=least)
+    measured = MIB * first_peak(lambda: build(hints),
+                                report.sure_bytes / MIB,
+                                rewrite=lambda case: optimized(case, budget=least))
+    assert 0.5 * report.sure_bytes < measured <= report.sure_bytes
+
+
+def _shapes(**inputs: Any) -> Callable[[Callable[..., Any]], Dict[str, str]]:
+    """What is said of inputs with these dims, if something is made of them."""
+
+    def of(make: Callable[..., Any]) -> Dict[str, str]:
+        main = static.Program()
+        with static.program_guard(main):
+            make(*(static.data(n, dims, 'int64' if n == 'labels' else 'float32')
+                   for n, dims in inputs.items()))
+        values = import_program(main).graph.values
+        return {v.name: ' '.join(map(str, v.shape)) for v in values if v.name in inputs}
+
+    return of
+
+
+def _entropy(scores: Any, labels: Any) -> Any:
+    return F.cross_entropy(paddle.reshape(scores, [-1, 8]), labels)
+
+
+def test_only_an_op_that_rejects_all_else_says_that_dims_are_a_product() -> None:
+    inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1])
+    assert inputs(_entropy) == {'scores': 'N scores[1] 8', 'labels': 'N*scores[1] 1'}
+    apart = {'scores': 'N scores[1] 8', 'labels': 'N 1'}
+    # It takes a single row, too; or any number of rows.
+    assert inputs(lambda s, n: paddle.reshape(s, [-1, 8]) * n.astype('float32')) == apart
+    assert inputs(lambda s, n: paddle.gather(paddle.reshape(s, [-1, 8]), n)) == apart
+
+
+def test_an_op_that_may_not_run_says_nothing_of_inputs() -> None:
+    inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1])
+
+    def in_a_branch(scores: Any, labels: Any) -> Any:
+        first = paddle.sum(scores) > 0
+        return static.nn.cond(first, lambda: _entropy(scores, labels), lambda: paddle.sum(scores))
+
+    assert inputs(in_a_branch) == {'scores': 'N scores[1] 8', 'labels': 'N 1'}
+
+
+def test_a_product_may_be_of_a_dim_that_is_said() -> None:
+    inputs = _shapes(scores=[-1, 5, 8], labels=[-1, 1])
+    assert inputs(_entropy) == {'scores': 'N 5 8', 'labels': '5*N 1'}
+
+
+def test_lengths_are_one_where_an_op_takes_no_others() -> None:
+    inputs = _shapes(scores=[-1, -1, 8], labels=[-1, -1])
+    one = {'scores': 'N scores[1] 8', 'labels': 'N scores[1]'}
+    assert inputs(lambda s, n: F.cross_entropy(s, paddle.unsqueeze(n, 2))) == one
+    assert inputs(lambda s, n: _entropy(s, paddle.reshape(n, [-1]))) == one
+    apart = {'scores': 'N scores[1] 8', 'labels': 'N labels[1]'}
+    assert inputs(lambda s, n: (paddle.exp(s), paddle.exp(n.astype('float32')))) == apart
