@@ -86,10 +86,10 @@ def test_whichever_input_names_the_length_the_peak_is_what_is_said(build: Any,
     report = optimized(case)
     assert report.changed and not report.assumed and not report.unknown_sizes
     assert report.peak_bytes_after < report.peak_bytes_before
-    before, after = (MIB *
-                     first_peak(lambda: build(hints), 1.01 * said / MIB, ordered=True, rewrite=rewrite)
-                     for said, rewrite in ((report.peak_bytes_before, lambda case: None),
-                                           (report.peak_bytes_after, optimized)))
+    before, after = (
+        MIB * first_peak(lambda: build(hints), 1.01 * said / MIB, ordered=True, rewrite=rewrite)
+        for said, rewrite in ((report.peak_bytes_before, lambda case: None),
+                              (report.peak_bytes_after, optimized)))
     assert abs(before - report.peak_bytes_before) < 0.01 * before
     assert abs(after - report.peak_bytes_after) < 0.01 * after
     assert_equal(run(plain, 3), run(case, 3))
