@@ -57,11 +57,13 @@ def learn(ops: Sequence[Any], dims_of: _DimsOf, names: Mapping[str, str],
     found = Learned([], {})
     seen: Set[Tuple] = set()
     for asked in _with_several(ops, dims_of, names):
-        question = list(_in_question(asked.dims, names))
         looks = (asked.op.name(), *(tuple(map(ast.dump, dims or ())) for dims in asked.dims))
-        if not question or looks in seen or accepts(*asked, values):
+        if looks in seen:
             continue
         seen.add(looks)
+        question = list(_in_question(asked.dims, names))
+        if not question or accepts(*asked, values):
+            continue
         for symbol, dim in question:
             group = next((g for g in groups if symbol in g), {symbol})
             size = _size_of(dim, found.products)
@@ -80,13 +82,16 @@ def _with_several(ops: Sequence[Any], dims_of: _DimsOf, names: Mapping[str,
                                                                        str]) -> Iterator[_Asked]:
     """Those with more than one operand, all of open dims that are known: what else an op is given may stand for an attribute, for which its
     function takes no input without a value."""
+    used: Dict[int, Set[str]] = {}  # most dims are those of some other value
     for op in ops if len(names) > 1 else ():
         sources = [v for v in op.operands_source() if v.initialized()]
         if len(sources) < 2 or not can_be_asked(op):
             continue
         dims = [dims_of(v) or () for v in sources]
-        used = [set().union(*map(symbols_of, each)) for each in dims]
-        if all(symbols and symbols <= names.keys() for symbols in used):
+        for each in dims:
+            if id(each) not in used:
+                used[id(each)] = set().union(*map(symbols_of, each))
+        if all(used[id(each)] and used[id(each)] <= names.keys() for each in dims):
             known = iter(dims)
             yield _Asked(op,
                          [next(known) if v.initialized() else None for v in op.operands_source()])
