@@ -73,7 +73,7 @@ def flat(hints: Rows) -> Case:
 _CASES: Tuple[Tuple[Callable[[Rows], Case], Dict[str, int]], ...] = (
     (padded, {'ids': _ROWS, 'ids[1]': _WORDS}),
     (padded, {'labels': _ROWS, 'labels[1]': _WORDS}),
-    (reshaped, {'ids': _ROWS, 'labels': _ROWS, 'labels[1]': _WORDS}),
+    (reshaped, {'ids': _ROWS, 'ids[1]': _WORDS, 'labels': _ROWS, 'labels[1]': _WORDS}),
     (flat, {'ids': _ROWS, 'ids[1]': _WORDS, 'labels': _ROWS * _WORDS}),
     (flat, {'ids': _ROWS, 'ids[1]': _WORDS}),
 )  # yapf: disable
@@ -128,7 +128,7 @@ def _entropy(scores: Any, labels: Any) -> Any:
 def test_only_an_op_that_rejects_all_else_says_that_dims_are_a_product() -> None:
     inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1])
     assert inputs(_entropy) == {'scores': 'N scores[1] 8', 'labels': 'N*scores[1] 1'}
-    apart = {'scores': 'N scores[1] 8', 'labels': 'N 1'}
+    apart = {'scores': 'N scores[1] 8', 'labels': 'N(labels) 1'}
     # It takes a single row, too; or any number of rows.
     assert inputs(lambda s, n: paddle.reshape(s, [-1, 8]) * n.astype('float32')) == apart
     assert inputs(lambda s, n: paddle.gather(paddle.reshape(s, [-1, 8]), n)) == apart
@@ -141,7 +141,7 @@ def test_an_op_that_may_not_run_says_nothing_of_inputs() -> None:
         first = paddle.sum(scores) > 0
         return static.nn.cond(first, lambda: _entropy(scores, labels), lambda: paddle.sum(scores))
 
-    assert inputs(in_a_branch) == {'scores': 'N scores[1] 8', 'labels': 'N 1'}
+    assert inputs(in_a_branch) == {'scores': 'N scores[1] 8', 'labels': 'N(labels) 1'}
 
 
 def test_a_product_may_be_of_a_dim_that_is_said() -> None:
@@ -149,10 +149,88 @@ def test_a_product_may_be_of_a_dim_that_is_said() -> None:
     assert inputs(_entropy) == {'scores': 'N 5 8', 'labels': '5*N 1'}
 
 
+def test_what_a_product_is_laid_beside_is_that_product() -> None:
+    inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1], teacher=[-1, 8])
+    product = {'scores': 'N scores[1] 8', 'labels': 'N*scores[1] 1', 'teacher': 'N*scores[1] 8'}
+    for order in (1, -1):
+        assert product == inputs(
+            lambda s, n, t:
+            [make() for make in (lambda: _entropy(s, n), lambda: F.cross_entropy(t, n))[::order]])
+
+
+def test_a_product_may_have_more_bits_than_are_counted() -> None:
+    inputs = _shapes(scores=[-1] * 8 + [16000], labels=[-1, 1])
+    assert inputs(_entropy)['labels'] == 'N(labels) 1'
+    pairs = _shapes(scores=[-1, -1, -1, -1, 8], labels=[-1, 1])
+    square = 'N^2*scores[1]^2*scores[2]^2*scores[3]^2'
+
+    def of_pairs(scores: Any, labels: Any) -> Any:
+        flat = paddle.reshape(scores, [-1, 8])
+        likely = F.sigmoid(paddle.reshape(paddle.matmul(flat, flat, transpose_y=True), [-1, 1]))
+        return F.binary_cross_entropy(likely, labels.astype('float32'))
+
+    assert pairs(of_pairs)['labels'] == f'{square} 1'
+
+
+@pytest.mark.parametrize('more', [-6, -4, -3, -2, -1, *range(1, 13), 20, 26, 30])
+def test_a_length_and_some_more_is_never_taken_for_another_length(more: int) -> None:
+    inputs = _shapes(first=[-1, more], scores=[-1, -1, 8],
+                     labels=[-1, -1]) if more > 0 else _shapes(scores=[-1, -1, 8], labels=[-1, -1])
+
+    def beside(*given: Any) -> Any:
+        scores, labels = given[-2:]
+        scores = scores[:, :more] if more < 0 else F.pad(scores, [0, 0, more, 0, 0, 0])
+        return F.cross_entropy(scores, labels)
+
+    said = inputs(beside)
+    longer = f'scores[1] + {more}' if more > 0 else 'labels[1]'
+    assert said['scores'] == 'N scores[1] 8' and said['labels'].endswith(longer)
+
+
 def test_lengths_are_one_where_an_op_takes_no_others() -> None:
     inputs = _shapes(scores=[-1, -1, 8], labels=[-1, -1])
     one = {'scores': 'N scores[1] 8', 'labels': 'N scores[1]'}
     assert inputs(lambda s, n: F.cross_entropy(s, paddle.unsqueeze(n, 2))) == one
-    assert inputs(lambda s, n: _entropy(s, paddle.reshape(n, [-1]))) == one
-    apart = {'scores': 'N scores[1] 8', 'labels': 'N labels[1]'}
+    apart = {'scores': 'N scores[1] 8', 'labels': 'N(labels) labels[1]'}
     assert inputs(lambda s, n: (paddle.exp(s), paddle.exp(n.astype('float32')))) == apart
+    # There may be half as many rows of twice as many.
+    assert inputs(lambda s, n: _entropy(s, paddle.reshape(n, [-1]))) == apart
+    three = _shapes(scores=[-1, -1, -1, 8], labels=[-1, -1, -1])
+    assert three(F.cross_entropy)['labels'] == 'N scores[1] scores[2]'
+
+
+def test_two_inputs_may_have_rows_of_their_own() -> None:
+    inputs = _shapes(scores=[-1, 8], queries=[-1, 8], labels=[-1])
+    of_two = inputs(lambda s, q, n: (F.cross_entropy(s, n), paddle.matmul(s, q, transpose_y=True)))
+    assert of_two == {'scores': 'N 8', 'queries': 'N(queries) 8', 'labels': 'N'}
+
+
+def towers(hints: Rows) -> Case:
+    """Each query beside each of many candidates."""
+    main, startup = static.Program(), static.Program()
+    with paddle.utils.unique_name.guard(), static.program_guard(main, startup):
+        paddle.seed(5)
+        sides = [static.data(name, [-1, _WIDTH]) for name in ('queries', 'candidates')]
+        for _ in range(3):
+            sides = [F.relu(nn.Linear(_WIDTH, _WIDTH)(side)) for side in sides]
+        loss = paddle.mean(paddle.exp(0.01 * paddle.matmul(*sides, transpose_y=True)))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+
+    def feed(step: int) -> Feed:
+        random = np.random.RandomState(step)
+        return {
+            'queries': random.rand(32, _WIDTH).astype('float32'),
+            'candidates': random.rand(2048, _WIDTH).astype('float32')
+        }
+
+    return Case(main, startup, feed, (loss,), hints, None, training=True)
+
+
+def test_what_is_said_of_two_inputs_is_what_is_measured() -> None:
+    hints = {'queries': 32, 'candidates': 2048}
+    case = towers(hints)
+    report = optimized(case)
+    measured = MIB * first_peak(
+        lambda: towers(hints), 1.01 * report.peak_bytes_before / MIB, ordered=True)
+    assert abs(measured - report.peak_bytes_before) < 0.01 * measured and not report.assumed
+    assert_equal(run(towers(hints), 3), run(case, 3))

@@ -11,7 +11,7 @@ import copy
 from collections import Counter
 from fractions import Fraction
 from functools import partial
-from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle import _C_ops
@@ -82,11 +82,10 @@ def infer(program: Any) -> Inference:
     carries = carries_open(program)
     results = _results(program, carries)
     shares = {_share_name(r.op): rows_of(r.op) for r in results.values() if rows_of(r.op)}
-    names, products = _named(program, results)
-    names.update(zip(shares, shares))
-    sizes = _sizes(names, products)
+    sizes = _meanings(program, results, apart=not shares)
+    sizes.update((name, Size.dim(name)) for name in shares)
     carried = follow(program, partial(_said_of, results), sizes) if carries else Carried()
-    symbols = sorted(set(names.values()))
+    symbols = sorted(set().union(*(size.dims for size in sizes.values())))
     probes = [_probe(results, sizes, dict.fromkeys(symbols, PROBE), carried)]
     for symbol in symbols:
         dims = {s: PROBE * (2 if s == symbol else 1) for s in symbols}
@@ -94,7 +93,7 @@ def infer(program: Any) -> Inference:
     small = [
         _probe(results, sizes, dict.fromkeys(symbols, value), carried) for value in _SMALL_PROBES
     ]
-    bounds, unsure = _bounds(results, sizes, carried), _unsure(results, names)
+    bounds, unsure = _bounds(results, sizes, carried), _unsure(results, sizes)
     known: Dict[_Key, Inferred] = {}
     for key, result in results.items():
         seen = [probe[key] for probe in (*probes, *small) if key in probe]
@@ -102,6 +101,8 @@ def infer(program: Any) -> Inference:
         said = None if carries and min(result.declared, default=0) >= 0 else NOTHING
         if len(seen) == len(probes) + len(small):
             said = _fitted(result.declared, seen, symbols, bounds.get(key))
+        if result.op.name() in DECLARATIONS and min(result.declared, default=0) < 0:
+            said = Inferred(bounds[key])  # its dims themselves, however large their product is
         if has_one(result.op):
             said = _witnessed(key, result.op, (*probes, *small), known) or said
         if said is not None and unsure and any(unsure & symbols_of(dim) for dim in result.dims):
@@ -329,52 +330,47 @@ def _dims(value: Any) -> _Dims:
     return tuple(value.shape) if _is_dense(value) else ()
 
 
-def _named(program: Any, results: Mapping[_Key, _Result]) -> Tuple[Dict[str, str], Dict[str, Size]]:
-    """What Paddle's symbols stand for, and those that stand for a product of others, in symbols."""
-    ties = list(_ties(results))
-    parts = _joined(ties)
-    names = _names(results, parts)
-    learned = learn(program.global_block().ops, partial(_said_of, results), names,
-                    list(parts.values()))
-    names = _names(results, _joined([*ties, *learned.ties]))
-    return {s: name for s, name in names.items() if s not in learned.products}, learned.products
+def _meanings(program: Any, results: Mapping[_Key, _Result], apart: bool) -> Dict[str, Size]:
+    """What Paddle's symbols stand for: the rows of most inputs are the batch, or where none has open rows the first open dim is; what else
+    is one, or made of others, is called after the first input that has it.
 
-
-def _sizes(names: Mapping[str, str], products: Mapping[str, Size]) -> Dict[str, Size]:
-    """By symbol, in the dims that they are called."""
-    sizes = {symbol: Size.dim(name) for symbol, name in names.items()}
-    named = {symbol: Bound(size) for symbol, size in sizes.items()}
-    sizes.update((s, substituted(Bound(size), named).above) for s, size in products.items())
-    return sizes
-
-
-def _joined(ties: Iterable[AbstractSet[str]]) -> Dict[str, Set[str]]:
-    """By symbol, all that are one with it."""
+    Args:
+        apart: whether the rows of an input may be others than the batch.
+    """
+    opened = list(_open_dims(results))
     parts: Dict[str, Set[str]] = {}
-    for tied in ties:
+    for tied in [*_ties(results), *([] if apart else [{s for s, _, is_row in opened if is_row}])]:
         joined = set().union(*(parts.get(s, {s}) for s in tied))
         parts.update((s, joined) for s in joined)
-    return parts
+    firsts: Dict[str, str] = {}
+    for symbol, *_ in opened:
+        firsts.update((s, firsts.get(s, symbol)) for s in parts.get(symbol, {symbol}))
+    known = {s: Size.dim(first) for s, first in firsts.items()}
+    meanings = learn(program.global_block().ops, partial(_said_of, results), known)
+    names = {symbol: Bound(Size.dim(name)) for symbol, name in _names(opened, meanings).items()}
+    return {s: substituted(Bound(size), names).above for s, size in meanings.items()}
 
 
-def _names(results: Mapping[_Key, _Result], parts: Mapping[str, Set[str]]) -> Dict[str, str]:
-    """What they are called: the rows of all inputs are the batch, or where none has open rows the first open dim of each; other dims are
-    called after the first input that has them."""
+def _names(opened: Sequence[Tuple[str, str, bool]], meanings: Mapping[str, Size]) -> Dict[str, str]:
+    """Of the symbols that stand for themselves."""
+    free = {s: meanings[s] for s, *_ in opened if meanings[s] == Size.dim(s)}
+    rows = Counter(meanings[s] for s, _, is_row in opened if is_row)
+    batch = max(filter(rows.get, free.values()), key=lambda size: rows[size], default=None)
     names: Dict[str, str] = {}
-    for name, symbol in sorted(_open_dims(results), key=lambda each: each[0] != BATCH):
-        if symbol not in names:
-            names.update(dict.fromkeys(parts.get(symbol, {symbol}), name))
+    for symbol, size in free.items():
+        called = [(not is_row, name) for s, name, is_row in opened if meanings[s] == size]
+        names[symbol] = BATCH if size == batch else min(called, key=lambda each: each[0])[1]
     return names
 
 
-def _unsure(results: Mapping[_Key, _Result], names: Mapping[str, str]) -> Set[str]:
-    """Symbols of two dims of one input that are called one: in a run either may be 1, and is broadcast to the other."""
+def _unsure(results: Mapping[_Key, _Result], sizes: Mapping[str, Size]) -> Set[str]:
+    """Symbols of two dims of one input that are taken for one: in a run either may be 1, and is broadcast to the other."""
     found: Set[str] = set()
     for result in results.values():
         if result.op.name() in DECLARATIONS:
-            symbols = {s for dim in result.dims for s in symbols_of(dim) if s in names}
-            called = Counter(names[s] for s in symbols)
-            found.update(s for s in symbols if called[names[s]] > 1)
+            symbols = {s for dim in result.dims for s in symbols_of(dim) if s in sizes}
+            alike = Counter(sizes[s] for s in symbols)
+            found.update(s for s in symbols if alike[sizes[s]] > 1)
     return found
 
 
@@ -397,8 +393,8 @@ def _taken(op: Any) -> Iterator[Tuple[Any, Any]]:
     yield from ((t, k) for t, k in zip(op.results(), kept) if t.initialized() and k.initialized())
 
 
-def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
-    """Of all inputs: what an open dim is called, and its symbol."""
+def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str, bool]]:
+    """Of all inputs: the symbol of an open dim, what it may be called, and whether it may be the batch."""
     inputs = [(r.op, [(at, d.id)
                       for at, d in enumerate(r.dims)
                       if isinstance(d, ast.Name)])
@@ -406,9 +402,10 @@ def _open_dims(results: Mapping[_Key, _Result]) -> Iterator[Tuple[str, str]]:
               if r.op.name() in DECLARATIONS]
     rows = any(at == 0 for _, dims in inputs for at, _ in dims)
     for op, dims in inputs:
+        name = declared_name(op)
         for at, symbol in dims:
-            is_batch = at == 0 if rows else at == dims[0][0]
-            yield BATCH if is_batch else f'{declared_name(op)}[{at}]', symbol
+            is_row = at == 0 if rows else at == dims[0][0]
+            yield symbol, f'{BATCH}({name})' if is_row else f'{name}[{at}]', is_row
 
 
 def _probe(results: Mapping[_Key, _Result], sizes: Mapping[str, Size], dims: Mapping[str, int],

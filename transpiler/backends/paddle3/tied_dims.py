@@ -1,4 +1,4 @@
-"""Which open dims are one, and which are a product of others, by the operators that reject all else.
+"""Which open dims of inputs are one, and which are made of others, by the operators that reject all else.
 
 Paddle's symbolic inference does not say that labels have the rows of the scores that they are laid beside; the check of the operator that
 takes both does. It is asked in a program that nobody runs.
@@ -7,33 +7,28 @@ takes both does. It is asked in a program that nobody runs.
 from __future__ import annotations
 
 import ast
-from itertools import permutations, product
+from itertools import count, islice, permutations, product
 from types import MappingProxyType
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddle import _C_ops, static
 from paddle.base.core import Place
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import plain_attributes
-from transpiler.backends.paddle3.dim_expressions import Bound, not_rounded, symbols_of, value_of
+from transpiler.backends.paddle3.dim_expressions import Bound, not_rounded, substituted, symbols_of, value_of
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.ir import Size
 
-# Numbers of which none is the product of others.
-_FIRST = 1009
+_FIRST = 101  # no number is near to what ops add to dims
+_MOST = 2**62  # Paddle's bindings end the process where a dim has more bits
+_OTHERS: Sequence[Callable[[int], int]] = (lambda n: 1, lambda n: n + 1, lambda n: 2 * n)
 Dims = Sequence[ast.expr]
 _DimsOf = Callable[[Any], Optional[Dims]]
 _OfOperands = Sequence[Optional[Dims]]  # None for one that an operator goes without
 _Values = Mapping[str, int]
-
-
-class Learned(NamedTuple):
-    """Symbols that are one dim, and those that are a product of others."""
-
-    ties: List[FrozenSet[str]]
-    products: Dict[str, Size]
+_Proposal = Tuple[Tuple[str, Size], ...]  # what symbols may be
 
 
 class _Asked(NamedTuple):
@@ -43,43 +38,98 @@ class _Asked(NamedTuple):
     dims: _OfOperands
 
 
-def learn(ops: Sequence[Any], dims_of: _DimsOf, names: Mapping[str, str],
-          groups: Sequence[Set[str]]) -> Learned:
-    """What `ops`, which run in every run, say of symbols.
+def learn(ops: Sequence[Any], dims_of: _DimsOf, known: Mapping[str, Size]) -> Dict[str, Size]:
+    """What symbols are, in terms of those that are no others.
 
     Args:
+        ops: they run in every run.
         dims_of: of a value; None where they are not known.
-        names: by symbol, what it is taken for.
-        groups: symbols that are known to be one.
+        known: by symbol, in the order of preference: those that are one are the first of them.
     """
-    numbers = {name: _FIRST + at for at, name in enumerate(sorted(set(names.values())))}
-    values = {symbol: numbers[name] for symbol, name in names.items()}
-    found = Learned([], {})
+    found = dict(known)
+    free = list(dict.fromkeys(s for size in known.values() for s in size.dims))
+    numberings = _numberings(free)
     seen: Set[Tuple] = set()
-    for asked in _with_several(ops, dims_of, names):
+    for asked in _with_several(ops, dims_of, found):
         looks = (asked.op.name(), *(tuple(map(ast.dump, dims or ())) for dims in asked.dims))
         if looks in seen:
             continue
         seen.add(looks)
-        question = list(_in_question(asked.dims, names))
-        if not question or accepts(*asked, values):
+        proposals = list(_proposals(asked.dims, found, free))
+        if not proposals or all(accepts(*asked, _values(found, n)) for n in numberings):
             continue
-        for symbol, dim in question:
-            group = next((g for g in groups if symbol in g), {symbol})
-            size = _size_of(dim, found.products)
-            if found.products.keys() & group or size is None or size.dims & group:
-                continue
-            if _accepts_only(asked, values, group, size.evaluate(values)):
-                if isinstance(dim, ast.Name):
-                    found.ties.append(frozenset({symbol, dim.id}))
-                else:
-                    found.products.update(dict.fromkeys(group, size))
-                break
+        for symbol, size in _agreed(asked, found, numberings, proposals):
+            replaced = {symbol: Bound(size)}
+            found.update((s, substituted(Bound(each), replaced).above)
+                         for s, each in list(found.items())
+                         if symbol in each.dims)
     return found
 
 
+def _numberings(symbols: Sequence[str]) -> List[_Values]:
+    """Two: what one of them has by accident, as one number is another and one more, the other has not."""
+    primes = (n for n in count(_FIRST) if all(n % d for d in range(2, int(n**.5) + 1)))
+    numbers = list(islice(primes, len(symbols)))
+    return [dict(zip(symbols, numbers)), dict(zip(symbols, reversed(numbers)))]
+
+
+def _values(known: Mapping[str, Size], numbers: _Values) -> _Values:
+    return {symbol: size.evaluate(numbers) for symbol, size in known.items()}
+
+
+def _agreed(asked: _Asked, known: Mapping[str, Size], numberings: Sequence[_Values],
+            proposals: Sequence[_Proposal]) -> Sequence[Tuple[str, Size]]:
+    """Those of the first proposal with which the operator accepts the dims, but none without."""
+    for proposal in proposals:
+
+        def taken(numbers: _Values, symbol: str = '', number: int = 0) -> bool:
+            changed = {s: size.evaluate(numbers) for s, size in proposal}
+            changed.update({symbol: number} if symbol else {})
+            return accepts(*asked, _values(known, {**numbers, **changed}))
+
+        if all(map(taken, numberings)):
+            needed = [(s, size) for s, size in proposal if not any(
+                taken(n, s, other(size.evaluate(n))) for n, other in product(numberings, _OTHERS))]
+            if needed:
+                return needed
+    return ()
+
+
+def _proposals(dims: _OfOperands, known: Mapping[str, Size],
+               free: Sequence[str]) -> Iterator[_Proposal]:
+    """What may make the dims of two operands equal: of those of one rank all in their places, of any two each alone."""
+    sizes = [[_size_of(d, known) for d in each] for each in dims if each is not None]
+    for own, other in permutations(sizes, 2):
+        if len(own) == len(other):
+            found: Dict[str, Size] = {}
+            for pair in zip(own, other):
+                found.update(_made_equal(*pair, free))
+            if len(found) > 1 and not any(found.keys() & size.dims for size in found.values()):
+                yield tuple(found.items())
+    for own, other in permutations(sizes, 2):
+        for pair in product(own, other):
+            yield from (((s, size),) for s, size in _made_equal(*pair, free))
+
+
+def _made_equal(own: Optional[Size], other: Optional[Size],
+                free: Sequence[str]) -> Sequence[Tuple[str, Size]]:
+    """What the symbol that `own` is would have to be; of two symbols the later one."""
+    symbol = _symbol(own)
+    if not symbol or other is None or other.is_constant or symbol in other.dims:
+        return ()
+    if _symbol(other) and free.index(_symbol(other)) > free.index(symbol):
+        return ()
+    return ((symbol, other),)
+
+
+def _symbol(size: Optional[Size]) -> str:
+    """The symbol that it is; '' if it is anything else."""
+    name = next(iter(size.dims), '') if size is not None and len(size.dims) == 1 else ''
+    return name if name and size == Size.dim(name) else ''
+
+
 def _with_several(ops: Sequence[Any], dims_of: _DimsOf, names: Mapping[str,
-                                                                       str]) -> Iterator[_Asked]:
+                                                                       Size]) -> Iterator[_Asked]:
     """Those with more than one operand, all of open dims that are known: what else an op is given may stand for an attribute, for which its
     function takes no input without a value."""
     used: Dict[int, Set[str]] = {}  # most dims are those of some other value
@@ -109,48 +159,28 @@ def can_be_asked(op: Any) -> bool:
         return False
 
 
-def _in_question(dims: _OfOperands, names: Mapping[str, str]) -> Iterator[Tuple[str, ast.expr]]:
-    """What may be one, of two operands: an open dim of an input and another that is not taken for the same; one that is an input's own, and
-    what is made of others."""
-    for own, other in permutations(filter(None, dims), 2):
-        for dim, each in product(own, other):
-            pairs = product(_symbols(dim), _symbols(each))
-            yield from ((s, ast.Name(t)) for s, t in pairs if names[s] != names[t])
-            if isinstance(dim, ast.Name) and not isinstance(each, (ast.Name, ast.Constant)):
-                yield dim.id, each
-
-
-def _symbols(dim: ast.expr) -> List[str]:
-    return sorted(symbols_of(dim))
-
-
-def _size_of(dim: ast.expr, products: Mapping[str, Size]) -> Optional[Size]:
-    """In symbols; None where it is rounded, or less something."""
-    values = {s: Bound(products.get(s, Size.dim(s))) for s in symbols_of(dim)}
+def _size_of(dim: ast.expr, known: Mapping[str, Size]) -> Optional[Size]:
+    """None where it is rounded, or less something."""
     try:
-        value = value_of(dim, values, not_rounded)
+        value = value_of(dim, {s: Bound(known[s]) for s in symbols_of(dim)}, not_rounded)
     except (KeyError, ZeroDivisionError):
         return None
+    if not isinstance(value, Bound):
+        return Size.of(int(value))
     return value.above if value.exact and value.below == Size() else None
 
 
-def _accepts_only(asked: _Asked, values: _Values, group: Set[str], number: int) -> bool:
-    """Whether the operator takes this number for a dim, but neither 1, nor the next one, nor its double."""
-
-    def taken(value: int) -> bool:
-        return accepts(*asked, {**values, **dict.fromkeys(group, value)})
-
-    return taken(number) and not any(map(taken, (1, number + 1, 2 * number)))
-
-
 def accepts(op: Any, dims: _OfOperands, values: _Values = MappingProxyType({})) -> bool:
-    """Whether `op`, which can be asked, takes operands of these dims, whatever Paddle throws where it does not."""
+    """Whether `op`, which can be asked, takes operands of these dims, whatever Paddle throws where it does not. None that Paddle could not
+    count."""
+    numbers = [None if each is None else _numbers(each, values) for each in dims]
+    if any(number > _MOST for each in numbers for number in each or ()):
+        return False
     with static.program_guard(static.Program(), static.Program()):
         try:
             given = [
-                None if each is None else _C_ops.data(f'x{at}', _numbers(each, values), v.dtype,
-                                                      Place())
-                for at, (each, v) in enumerate(zip(dims, op.operands_source()))
+                None if each is None else _C_ops.data(f'x{at}', each, v.dtype, Place())
+                for at, (each, v) in enumerate(zip(numbers, op.operands_source()))
             ]
             getattr(_C_ops, bare_kind(op))(*given, *plain_attributes(op))
         except Exception:  # the bindings throw what the kernels' authors did
