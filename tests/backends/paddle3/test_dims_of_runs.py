@@ -13,7 +13,7 @@ from tests.wild.recipes import Recipe, recipe
 from transpiler import MemoryBudgetError
 from transpiler.backends.paddle3.importer import ImportedProgram, import_program
 from transpiler.backends.scopes import fresh_scope
-from transpiler.ir.symbols import BATCH
+from transpiler.ir.symbols import is_batch
 
 # Layers with an operator of which what Paddle declares, or what it is given, is no guide to what it makes, and rows.
 ODD = {
@@ -47,7 +47,7 @@ def dims_of(program: wild.Program, rows: int) -> Tuple[List[str], List[Dict[str,
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(program.startup)
         for (value, _), made in _run(executor, program, asked):
-            at = {s: rows if s == BATCH else LENGTH for s in read.graph.symbols()}
+            at = {s: rows if is_batch(s) else LENGTH for s in read.graph.symbols()}
             found.append({
                 'said':
                     None if value.shape is None or value.guessed else
