@@ -169,6 +169,36 @@ def test_what_needs_more_where_a_branch_is_not_taken_and_the_data_decides_for_le
     assert elsewhere.grows(larger)
 
 
+def test_a_name_keeps_what_it_has_until_a_branch_that_is_not_taken_would_have_given_it_more(
+) -> None:
+    """Another value has it before. Nobody lets go of it in between: the last who names it, or is named by it, stands behind the branch."""
+
+    def program(shared: bool) -> Graph:
+        draft = Draft()
+        draft.value('c', 1, fed=True)
+        draft.values('early late')
+        draft.value('wide', 1 << 12)
+        draft.op('make', 'c', 'early')
+        draft.op('read', 'early', '')
+        draft.op('make', 'c', 'wide')
+        draft.op('read', 'wide', '')
+        branch = draft.region(draft.op('conditional_block', 'c', 'late'), RegionKind.BRANCH)
+        draft.value('inner', 1, region=branch)
+        draft.op('make', 'c', 'inner', branch)
+        draft.op('read', 'late', '')
+        if shared:
+            draft.graph.values[draft.id('late')].storage = draft.id('early')
+        return draft.graph
+
+    original, shared = program(False), program(True)
+    way, = other_ways(original)
+    apart, together = (
+        Timeline(without(graph, way), COLLECTING, {}).peak_bytes for graph in (original, shared))
+    value = original.values[1].size
+    assert value is not None and together == apart + value.evaluate({})
+    assert Elsewhere(original, COLLECTING, {}).grows(shared)
+
+
 def test_what_works_in_place_only_in_a_batch_of_one_needs_less_there() -> None:
     """Constant rows are added to one row, in place; a plan whose release reads them later does not let it."""
     n = Size.dim('N')

@@ -105,7 +105,8 @@ def _by_condition(graph: Graph, gradients: Mapping[int, int]) -> Iterator[Frozen
 
 def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
     """`graph` when `branches` are not taken: what they alone make is not there, and what is chosen for their gradients, which
-    are zeros, is not made. What they would have read is kept until they are passed by."""
+    are zeros, is not made. What they would have read is kept until they are passed by, and so is what a name that they would have
+    written to has from before."""
     left_out = {r: graph.ops[graph.regions[r].op] for r in branches}
     ops = list(graph.ops)
     for op in left_out.values():
@@ -117,7 +118,7 @@ def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
     }
     changed = Graph(graph.values, ops, regions)
     never |= _never_chosen(changed, {op.id for op in left_out.values()})
-    values = [replace(v, size=None, at_most=None) if v.id in never else v for v in graph.values]
+    values = [replace(v, size=Size(), at_most=None) if v.id in never else v for v in graph.values]
     return Graph(values, ops, regions)
 
 
