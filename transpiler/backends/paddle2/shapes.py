@@ -26,7 +26,8 @@ from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, wi
 from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
                                                          Declared, Inference, Results, Step,
                                                          Tensors, VariableKey)
-from transpiler.backends.paddle2.tied_dims import At, by_op, names_of, tied_by_ops, tied_together
+from transpiler.backends.paddle2.tied_dims import At, by_op, names_of, tied_by_ops
+from transpiler.backends.ties import tied_together
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH, STEP, WORDS
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
+from transpiler.backends.ties import tied_together
 from transpiler.ir.symbols import BATCH, WORDS, is_length
 
 At = Tuple[int, int]  # block, and op
@@ -76,12 +77,3 @@ def by_op(failed: Mapping[str, FrozenSet[At]]) -> Dict[At, List[str]]:
         for op in ops:
             found.setdefault(op, []).append(symbol)
     return found
-
-
-def tied_together(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> List[Set[str]]:
-    """The finest partition of `symbols` in which each of `ties` lies within one part."""
-    part = {symbol: {symbol} for symbol in symbols}
-    for tied in ties:
-        joined = set().union(*(part.get(symbol, {symbol}) for symbol in tied))
-        part.update((symbol, joined) for symbol in joined)
-    return list({id(each): each for each in part.values()}.values())

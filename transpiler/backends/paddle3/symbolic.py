@@ -31,6 +31,7 @@ from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, d
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
 from transpiler.backends.paddle3.tied_dims import learn
+from transpiler.backends.ties import tied_together
 from transpiler.backends.paddle3.witness import has_one, made_of
 from transpiler.ir import Size
 from transpiler.ir.symbols import BATCH
@@ -338,14 +339,12 @@ def _meanings(program: Any, results: Mapping[_Key, _Result], apart: bool) -> Dic
         apart: whether the rows of an input may be others than the batch.
     """
     opened = list(_open_dims(results))
-    parts: Dict[str, Set[str]] = {}
-    for tied in [*_ties(results), *([] if apart else [{s for s, _, is_row in opened if is_row}])]:
-        joined = set().union(*(parts.get(s, {s}) for s in tied))
-        parts.update((s, joined) for s in joined)
-    firsts: Dict[str, str] = {}
-    for symbol, *_ in opened:
-        firsts.update((s, firsts.get(s, symbol)) for s in parts.get(symbol, {symbol}))
-    known = {s: Size.dim(first) for s, first in firsts.items()}
+    ties = [*_ties(results), *([] if apart else [{s for s, _, is_row in opened if is_row}])]
+    declared = [symbol for symbol, *_ in opened]
+    known: Dict[str, Size] = {}
+    for group in tied_together(declared, ties):
+        first = next(filter(group.__contains__, declared), None)
+        known.update({} if first is None else dict.fromkeys(group, Size.dim(first)))
     meanings = learn(program.global_block().ops, partial(_said_of, results), known)
     names = {symbol: Bound(Size.dim(name)) for symbol, name in _names(opened, meanings).items()}
     return {s: substituted(Bound(size), names).above for s, size in meanings.items()}

@@ -21,7 +21,7 @@ from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.ir import Size
 
-_FIRST = 101  # no number is near to what ops add to dims
+_FIRST = 101  # more than ops add to dims
 _MOST = 2**62  # Paddle's bindings end the process where a dim has more bits
 _OTHERS: Sequence[Callable[[int], int]] = (lambda n: 1, lambda n: n + 1, lambda n: 2 * n)
 Dims = Sequence[ast.expr]
