@@ -15,15 +15,18 @@ ORDERED = Mode(order='sequential')
 _ROWS, _WORDS, _TOKENS = 4, 256, 500
 
 
+def _scores() -> Any:
+    hidden = paddle.static.nn.embedding(data('ids', -1, -1, dtype='int64'), [_TOKENS, 64])
+    for _ in range(4):
+        hidden = paddle.static.nn.fc(hidden, 64, num_flatten_dims=2, activation='relu')
+    return paddle.static.nn.fc(hidden, _TOKENS, num_flatten_dims=2)
+
+
 def _model(flat: bool, reshaped: bool) -> Case:
     with new_programs() as (main, startup):
-        ids = data('ids', -1, -1, dtype='int64')
         labels = data('labels', -1, 1, dtype='int64') if flat else data(
             'labels', -1, -1, dtype='int64')
-        hidden = paddle.static.nn.embedding(ids, [_TOKENS, 64])
-        for _ in range(4):
-            hidden = paddle.static.nn.fc(hidden, 64, num_flatten_dims=2, activation='relu')
-        scores = paddle.static.nn.fc(hidden, _TOKENS, num_flatten_dims=2)
+        scores = _scores()
         if flat or reshaped:
             scores = paddle.reshape(scores, [-1, _TOKENS])
             labels = labels if flat else paddle.reshape(labels, [-1])
@@ -48,7 +51,21 @@ def flat() -> Case:
     return _model(flat=True, reshaped=False)
 
 
-_BUILDERS = {each.__name__: each for each in (padded, reshaped, flat)}
+def taught() -> Case:
+    """The scores of a teacher, for each word of each row."""
+    with new_programs() as (main, startup):
+        scores = paddle.reshape(_scores(), [-1, _TOKENS])
+        loss = paddle.mean((scores - data('teacher', -1, _TOKENS))**2)
+        train(loss)
+    random = np.random.RandomState(0)
+    fed = {
+        'ids': random.randint(0, _TOKENS, [_ROWS, _WORDS]),
+        'teacher': random.rand(_ROWS * _WORDS, _TOKENS).astype('float32')
+    }
+    return Case(main, startup, lambda step: fed, [loss.name])
+
+
+_BUILDERS = {each.__name__: each for each in (padded, reshaped, flat, taught)}
 _HINTS = [('padded', {
     'ids': _ROWS,
     'ids[1]': _WORDS
@@ -63,6 +80,9 @@ _HINTS = [('padded', {
     'ids': _ROWS,
     'ids[1]': _WORDS,
     'labels': _ROWS * _WORDS
+}), ('taught', {
+    'ids': _ROWS,
+    'ids[1]': _WORDS
 })]
 
 

@@ -29,6 +29,19 @@ def test_other_open_dims_go_by_input_and_dim_and_are_no_rows() -> None:
     assert dims['ids[1]'] == 40 and assumed == ['N']
 
 
+def test_rows_of_their_own_that_no_hint_names_are_assumed_as_the_batch() -> None:
+    symbols = ('N', 'N(candidates)')
+    dims, assumed = dim_values(symbols, {'queries': 32}, None)
+    assert dims == {'N': 32, 'N(candidates)': 32} and assumed == ['N(candidates)']
+    assert dim_values(symbols, {'queries': 32}, None, otherwise=5)[0] == {
+        'N': 32,
+        'N(candidates)': 5
+    }
+    dims, assumed = dim_values(symbols, {'queries': 32, 'candidates': 2048}, None)
+    assert dims == {'N': 32, 'N(candidates)': 2048} and not assumed
+    assert dim_values(symbols, 8, None) == ({'N': 8, 'N(candidates)': 8}, [])
+
+
 @pytest.mark.parametrize('given', [{'x': 0}, {'x': 'many'}, {3: 4}, -1, 2.5])
 def test_rows_that_are_none_are_refused(given: Any) -> None:
     with pytest.raises(InvalidArgumentError):

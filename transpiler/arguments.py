@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
                     Union)
 
 from transpiler.errors import InvalidArgumentError
-from transpiler.ir.symbols import is_batch, is_length, is_step, is_trip, is_words
+from transpiler.ir.symbols import BATCH, is_batch, is_length, is_step, is_trip, is_words
 from transpiler.plain import flat
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
@@ -265,15 +265,16 @@ def dim_values(symbols: Iterable[str],
     the words of a row for words; the defaults if that is None."""
     symbols = sorted(symbols)
     trips = _trip_hints(trip_count, loops_of(symbols))
+    shared = _shared_rows(symbols, batch_size)
     dims: Dict[str, int] = {}
     assumed: List[str] = []
     for symbol in (s for s in symbols if not is_step(s)):
-        hint = _rows_of(symbol, symbols, batch_size)
+        hint = _rows_of(symbol, batch_size, shared)
         if is_trip(symbol):
             hint = trips.get(int(symbol[1:]), trips.get(None))
         if hint is None:
             assumed.append(symbol)
-            hint = _assumed(symbol, otherwise)
+            hint = _assumed(symbol, otherwise, shared)
         dims[symbol] = hint
     steps = max((dims[s] for s in symbols if is_trip(s)), default=1)
     words = [dims[s] for s in dims if is_words(s)] or [dims[s] for s in dims if is_batch(s)]
@@ -282,9 +283,11 @@ def dim_values(symbols: Iterable[str],
     return dims, assumed
 
 
-def _assumed(symbol: str, size: Optional[int]) -> int:
+def _assumed(symbol: str, size: Optional[int], shared: Optional[int]) -> int:
+    if size is None and is_batch(symbol):
+        return shared or _DEFAULT_BATCH
     if size is None:
-        return _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
+        return _DEFAULT_DIM
     return size * _DEFAULT_DIM if is_words(symbol) else size
 
 
@@ -293,17 +296,21 @@ def loops_of(symbols: Iterable[str]) -> Set[int]:
     return {int(s[1:]) for s in symbols if is_trip(s)}
 
 
-def _rows_of(symbol: str, symbols: List[str], given: Rows) -> Optional[int]:
-    """The hint for `symbol`: its own, of the input that it is called after or, for what several share, of those without their own."""
+def _rows_of(symbol: str, given: Rows, shared: Optional[int]) -> Optional[int]:
+    """The hint for `symbol`: its own, of the input that it is called after, or for the batch that of those without their own."""
     if not isinstance(given, Mapping):
         return given if is_batch(symbol) else None
     if is_length(symbol):
         return given.get(symbol)
-    for name, rows in given.items():
-        if symbol.endswith(f'({name})'):
-            return rows
-    shared = [n for n in given if not any(s == n or s.endswith(f'({n})') for s in symbols)]
-    return max((given[n] for n in shared), default=None) if is_batch(symbol) else None
+    own = [rows for name, rows in given.items() if symbol.endswith(f'({name})')]
+    return own[0] if own else shared if symbol == BATCH else None
+
+
+def _shared_rows(symbols: Sequence[str], given: Rows) -> Optional[int]:
+    """The most rows of inputs after which no dim is called."""
+    names = given if isinstance(given, Mapping) else ()
+    called = [n for n in names if not any(s == n or s.endswith(f'({n})') for s in symbols)]
+    return max((given[n] for n in called), default=None)
 
 
 def check_trips(given: Union[None, int, Mapping[int, int]]) -> None:

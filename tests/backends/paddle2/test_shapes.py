@@ -254,6 +254,64 @@ def _cost_of_each(scores: Any, labels: Any) -> Any:
     return paddle.nn.functional.softmax_with_cross_entropy(scores, labels)
 
 
+def _words(ids: Any) -> Any:
+    return _flat(paddle.static.nn.embedding(ids, [50, 8]))
+
+
+def _pixels(image: Any) -> Any:
+    return _flat(paddle.transpose(image, [0, 2, 3, 1]))
+
+
+@pytest.mark.parametrize('compare', [
+    lambda flat, other: (flat - other)**2,
+    lambda flat, other: paddle.nn.functional.mse_loss(flat, other, 'none'),
+    paddle.maximum,
+    lambda flat, other: paddle.cast(flat > other, 'float32'),
+    lambda flat, other: _cost_of_each(flat, paddle.argmax(other, 1, keepdim=True)),
+    lambda flat, other: paddle.nn.functional.cosine_similarity(flat, other),
+    lambda flat, other: other[:, 0] * _cost_of_each(flat, paddle.argmax(other, 1, keepdim=True))[:,
+                                                                                                 0],
+])
+@pytest.mark.parametrize('of, dims', [(_words, (-1, -1)), (_words, (-1, 20)),
+                                      (_pixels, (-1, 8, -1, -1))])
+def test_what_is_compared_with_another_input_laid_flat_has_the_rows_of_that(
+        compare: Any, of: Any, dims: Tuple[int, ...]) -> None:
+    """More rows than 32 bits count were taken for a single one in a probe, and the batch for as many as a sentence has words: where 13 KB
+    are needed, 85 MB were said to be."""
+    with new_programs() as (main, startup):
+        whole = data('whole', *dims, dtype='int64' if of is _words else 'float32')
+        made = compare(of(whole), data('flat', -1, 8))
+        train(paddle.mean(made * paddle.static.create_parameter([1], 'float32')))
+    inferred = infer(parse(main.desc.serialize_to_string()))
+    found = {name: shape for (block, name), shape in inferred.shapes.items() if not block}
+    assert None not in found.values()
+    for sizes in ((3, 5, 7), (1, 4, 2)):
+        fed = [n if d < 0 else d for n, d in zip((sizes[0], *sizes[-len(dims) + 1:]), dims)]
+        rows = math.prod(fed) // (8 if of is _pixels else 1)
+        feed = {
+            'whole': np.ones(fed, 'int64' if of is _words else 'float32'),
+            'flat': floats(rows, 8)
+        }
+        at = {s: value_of(s, {'whole': feed['whole']}) for d in found[made.name] for s in d.dims}
+        said = tuple(d.evaluate(at) for d in found[made.name])
+        assert run(main, startup, feed, [made.name]) == [said]
+
+
+@pytest.mark.parametrize('make', [
+    lambda x: paddle.flatten(x, 0, 1)[:, 0],
+    lambda x: paddle.flatten(x, 1),
+    lambda x: paddle.gather(_flat(x), paddle.arange(4), axis=1),
+    lambda x: paddle.norm(_flat(x), axis=1),
+    lambda x: paddle.unbind(paddle.reshape(x, [-1, 2, 4]), 1)[1],
+    lambda x: paddle.einsum('nh,mh->nm', _flat(x), paddle.ones([4, 8])),
+    lambda x: paddle.stack([_flat(x), _flat(x)], 1),
+])
+def test_operators_that_count_in_32_bits_are_asked_for_fewer_rows(make: Any) -> None:
+    feeds = [{'x': floats(*dims, 8)} for dims in ((3, 5), (1, 1), (2, 9))]
+    for shape in check(lambda: make(data('x', -1, -1, 8)), *feeds):
+        assert shape is not None
+
+
 def test_two_open_dims_of_which_a_product_is_taken_are_not_one() -> None:
     shapes = check(lambda: paddle.reshape(data('x', -1, -1, 4), [-1, 2]), {'x': floats(3, 5, 4)},
                    {'x': floats(7, 2, 4)})

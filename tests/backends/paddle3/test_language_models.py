@@ -70,12 +70,26 @@ def flat(hints: Rows) -> Case:
     return _model(loss_of, feed, hints)
 
 
+def taught(hints: Rows) -> Case:
+    """The scores of a teacher, for each word of each row."""
+
+    def loss_of(scores: Any) -> Any:
+        return (paddle.reshape(scores, [-1, _TOKENS]) - static.data('teacher', [-1, _TOKENS]))**2
+
+    def feed(step: int) -> Feed:
+        scores = np.random.RandomState(step).rand(_ROWS * _WORDS, _TOKENS).astype('float32')
+        return {'ids': _words(step), 'teacher': scores}
+
+    return _model(loss_of, feed, hints)
+
+
 _CASES: Tuple[Tuple[Callable[[Rows], Case], Dict[str, int]], ...] = (
     (padded, {'ids': _ROWS, 'ids[1]': _WORDS}),
     (padded, {'labels': _ROWS, 'labels[1]': _WORDS}),
     (reshaped, {'ids': _ROWS, 'ids[1]': _WORDS, 'labels': _ROWS, 'labels[1]': _WORDS}),
     (flat, {'ids': _ROWS, 'ids[1]': _WORDS, 'labels': _ROWS * _WORDS}),
     (flat, {'ids': _ROWS, 'ids[1]': _WORDS}),
+    (taught, {'ids': _ROWS, 'ids[1]': _WORDS}),
 )  # yapf: disable
 
 
@@ -95,7 +109,7 @@ def test_whichever_input_names_the_length_the_peak_is_what_is_said(build: Any,
     assert_equal(run(plain, 3), run(case, 3))
 
 
-@pytest.mark.parametrize('build, hints', _CASES[2:4])
+@pytest.mark.parametrize('build, hints', _CASES[2:4] + _CASES[-1:])
 def test_the_least_budget_is_kept(build: Any, hints: Dict[str, int]) -> None:
     with pytest.raises(MemoryBudgetError) as refused:
         optimized(build(hints), budget=1)
@@ -128,10 +142,20 @@ def _entropy(scores: Any, labels: Any) -> Any:
 def test_only_an_op_that_rejects_all_else_says_that_dims_are_a_product() -> None:
     inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1])
     assert inputs(_entropy) == {'scores': 'N scores[1] 8', 'labels': 'N*scores[1] 1'}
+    # It takes any number of rows.
     apart = {'scores': 'N scores[1] 8', 'labels': 'N(labels) 1'}
-    # It takes a single row, too; or any number of rows.
-    assert inputs(lambda s, n: paddle.reshape(s, [-1, 8]) * n.astype('float32')) == apart
     assert inputs(lambda s, n: paddle.gather(paddle.reshape(s, [-1, 8]), n)) == apart
+
+
+def test_what_is_broadcast_to_a_product_has_all_its_rows() -> None:
+    """It may have a single one in some run, as what is broadcast to the batch may."""
+    inputs = _shapes(scores=[-1, -1, 8], labels=[-1, 1], weights=[-1])
+    product = {'scores': 'N scores[1] 8', 'labels': 'N*scores[1] 1', 'weights': 'N*scores[1]'}
+    flat = lambda scores: paddle.reshape(scores, [-1, 8])
+    for each in (lambda s, n, w: flat(s) * n.astype('float32') * paddle.unsqueeze(w, 1),
+                 lambda s, n, w: w * F.cross_entropy(flat(s), n, reduction='none')[:, 0],
+                 lambda s, n, w: F.cross_entropy(flat(s) * paddle.unsqueeze(w, 1), n)):
+        assert inputs(each) == product
 
 
 def test_an_op_that_may_not_run_says_nothing_of_inputs() -> None:

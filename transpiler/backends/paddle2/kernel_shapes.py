@@ -132,6 +132,15 @@ def _slice(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> N
         _set(op, 'Out', block, shape)
 
 
+def _flatten(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
+    """Counted in 32 bits, in which the dims of a probe may have no room."""
+    shape = _shape(op, 'X', block)
+    if shape:
+        start, end = (op.attr(a) % len(shape) for a in ('start_axis', 'stop_axis'))
+        one = math.prod(shape[start:end + 1])
+        _set(op, 'Out', block, [*shape[:start], one, *shape[end + 1:]])
+
+
 def _rnn(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
     """The kernel sizes what it keeps for its gradient itself."""
     kept = block.find_var_recursive(op.output('Out')[0].encode())
@@ -172,6 +181,7 @@ def _affine_grid(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents
 
 _BY_KIND: Mapping[str, Callable[[core.OpDesc, core.BlockDesc, KnownContents],
                                 None]] = MappingProxyType({
+                                    'flatten_contiguous_range': _flatten,
                                     'slice': _slice,
                                     'rnn': _rnn,
                                     'range': _range,

@@ -16,6 +16,7 @@ from transpiler.backends.paddle2.growth import grown, largest_of, unless_other
 from transpiler.backends.paddle2.kernel_shapes import at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import UNLIKE
+from transpiler.backends.paddle2.narrow_dims import Shape, back, replaced, stand_ins, wraps
 
 VariableKey = Tuple[int, str]  # (block index, name)
 Declared = Dict[VariableKey, Tuple[int, ...]]
@@ -64,13 +65,8 @@ class Tensors:
             self._changed[key] = shape
             self._variable(key).set_shape(shape)
 
-    def reset(self, key: VariableKey, shape: Tuple[int, ...]) -> None:
-        """Sets what an op may have changed before it failed."""
-        self._changed[key] = shape
-        self._variable(key).set_shape(shape)
-
     def inferred(self, key: VariableKey) -> Tuple[int, ...]:
-        """The shape that an op just has given it."""
+        """The shape that an op just has given it, maybe before it failed."""
         shape = self._changed[key] = tuple(self._variable(key).shape())
         return shape
 
@@ -231,16 +227,11 @@ class Inference:
         return self._results[found]
 
     def _infer(self, step: Step, block: core.BlockDesc) -> Result:
-        for key in step.touched:
-            self._tensors.set(key, self._shapes[key])
-        failed = False
-        try:
-            _check_lists(step)
-            step.op.infer_shape(block)
-        except Exception:  # the op rejects the probe: what was declared is all that is known
-            failed = True
-            for key in step.outputs:
-                self._tensors.reset(key, self._shapes[key])
+        found = self._accepted(step, block)
+        # What was declared is all that is known if the op rejects the probe.
+        shapes = {**self._shapes_of(step.touched), **dict(zip(step.outputs, found or ()))}
+        for key, shape in shapes.items():
+            self._tensors.set(key, shape)
         if step.kind in CONTENT_KINDS or self._contents.any_known:
             self._contents.follow(step.op, step.kind, block)
         correct(step.op, step.kind, block, self._contents)
@@ -248,7 +239,30 @@ class Inference:
             self._filled.follow(step.op, step.kind, block)
         if self._row_counts:
             self._set_sequence_rows(step.op, step.kind, block)
-        return Result([self._tensors.inferred(key) for key in step.outputs], failed)
+        return Result([self._tensors.inferred(key) for key in step.outputs], found is None)
+
+    def _accepted(self, step: Step, block: core.BlockDesc) -> Optional[List[Shape]]:
+        """Shapes of the outputs; None where the op takes no such operands."""
+        numberings = stand_ins(d for key in step.touched for d in self._shapes[key])
+        if numberings:
+            first, second = (self._asked(step, block, numbers) for numbers in numberings)
+            if first == second and (first is not None or wraps(step.kind)):
+                return first
+        return self._asked(step, block, {})
+
+    def _asked(self, step: Step, block: core.BlockDesc,
+               numbers: Mapping[int, int]) -> Optional[List[Shape]]:
+        """What Paddle says with `numbers` in the place of dims."""
+        for key in step.touched:
+            self._tensors.set(key, replaced(self._shapes[key], numbers))
+        try:
+            _check_lists(step)
+            step.op.infer_shape(block)
+        except Exception:  # whatever it throws
+            return None
+        finally:
+            made = [self._tensors.inferred(key) for key in step.outputs]
+        return [replaced(shape, back(numbers)) for shape in made]
 
     def _set_sequence_rows(self, op: core.OpDesc, kind: str, block: core.BlockDesc) -> None:
         """Sequences have as many rows as words, their time steps fewer; Paddle's shape inference makes no difference."""

@@ -335,21 +335,24 @@ class _Prober:
                       base: _Probe) -> bool:
         """Looks for dims that are those of another input multiplied, such as the rows of labels that are laid flat: an op rejects all
         else. Whether there are some, which are no `symbols` any more."""
-        dims, rejected = dict.fromkeys(symbols, PROBE), base.failed
+        dims = dict.fromkeys(symbols, PROBE)
+        rejected, before = base.failed, -1
         wanted = self._dims_at(base)
         candidates = dict.fromkeys(each for name, shape in seeds.items()
                                    for each in _products(self._declared[0, name], shape)
                                    if each.evaluate(dims) in wanted)
-        for symbol, each in product(symbols, candidates):
-            if symbol in each.dims or self.products.keys() & {symbol, *each.dims}:
-                continue
-            self.products[symbol] = each
-            tries = (dims, *(_doubled(symbols, factor) for factor in each.dims))
-            failed = frozenset().union(*(self.probe(seeds, rows, t).failed for t in tries))
-            if failed < rejected:
-                rejected = failed
-            else:
-                del self.products[symbol]
+        while before < len(self.products):  # what one is shows what another is
+            before = len(self.products)
+            for symbol, each in product(symbols, candidates):
+                if symbol in each.dims or self.products.keys() & {symbol, *each.dims}:
+                    continue
+                self.products[symbol] = each
+                tries = (dims, *(_doubled(symbols, factor) for factor in each.dims))
+                failed = frozenset().union(*(self.probe(seeds, rows, t).failed for t in tries))
+                if rejected - failed and failed - rejected <= self._behind(rejected):
+                    rejected = failed
+                else:
+                    del self.products[symbol]
         return bool(self.products)
 
     def after(self, ops: FrozenSet[At]) -> Set[VariableKey]:
@@ -364,6 +367,14 @@ class _Prober:
                 if -1 in self._declared[key]
             }
         return found
+
+    def _behind(self, ops: FrozenSet[At]) -> Set[At]:
+        """The ops that follow from these, which could not be asked without what those make."""
+        made = self.after(ops)
+        return {(block, j)
+                for block, steps in enumerate(self.steps)
+                for j, step in enumerate(steps)
+                if not made.isdisjoint(step.touched)}
 
     def surely_after(self, ops: FrozenSet[At]) -> Set[VariableKey]:
         """The same of what is only there where they have run: all of the main block, and what a loop or branch makes inside for itself."""

@@ -28,20 +28,22 @@ def expressions(said: str) -> Optional[Sequence[ast.expr]]:
     return tree.elts if isinstance(tree, ast.List) else None
 
 
-def broadcast(dim: ast.expr) -> Iterator[Set[str]]:
-    """Symbols that differ only where one of them is 1."""
-    for node in ast.walk(dim):
-        if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'Broadcast':
-            yield alike(node)
+def broadcast(dim: ast.expr) -> Iterator[Sequence[ast.expr]]:
+    """What differs only where some of it is 1."""
+    yield from (node.args for node in ast.walk(dim) if _is_broadcast(node))
 
 
 def alike(dim: ast.expr) -> Set[str]:
     """The symbol that `dim` is, or those that are broadcast to each other in it; none where it is anything else."""
-    if isinstance(dim, ast.Name):
-        return {dim.id}
-    if isinstance(dim, ast.Call) and getattr(dim.func, 'id', '') == 'Broadcast':
-        return {each.id for each in dim.args if isinstance(each, ast.Name)}
-    return set()
+    return {
+        each.id
+        for each in (dim.args if _is_broadcast(dim) else [dim])
+        if isinstance(each, ast.Name)
+    }
+
+
+def _is_broadcast(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'Broadcast'
 
 
 def symbols_of(dim: ast.expr) -> Set[str]:

@@ -377,7 +377,7 @@ def _ties(results: Mapping[_Key, _Result]) -> Iterator[Set[str]]:
     """Symbols of one dim: what is broadcast to each other, and what gradients take of what their loops have kept for them, of which
     the inference may call the dims by other symbols."""
     for dim in (dim for result in results.values() for dim in result.dims):
-        yield from broadcast(dim)
+        yield from ({e.id for e in sides if isinstance(e, ast.Name)} for sides in broadcast(dim))
     for op in {result.op.id(): result.op for result in results.values()}.values():
         for pair in _taken(op):
             known = [results[each.id].dims for each in pair if each.id in results]

@@ -16,7 +16,7 @@ from paddle.base.core import Place
 
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import plain_attributes
-from transpiler.backends.paddle3.dim_expressions import Bound, not_rounded, substituted, symbols_of, value_of
+from transpiler.backends.paddle3.dim_expressions import Bound, broadcast, not_rounded, substituted, symbols_of, value_of
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.ir import Size
@@ -46,8 +46,17 @@ def learn(ops: Sequence[Any], dims_of: _DimsOf, known: Mapping[str, Size]) -> Di
         dims_of: of a value; None where they are not known.
         known: by symbol, in the order of preference: those that are one are the first of them.
     """
-    found = dict(known)
-    free = list(dict.fromkeys(s for size in known.values() for s in size.dims))
+    found, free = dict(known), list(dict.fromkeys(s for size in known.values() for s in size.dims))
+    _learn_of_rejected(ops, dims_of, found, free)
+    while _learn_of_broadcast(ops, dims_of, found,
+                              free):  # what is made of others shows what else is
+        _learn_of_rejected(ops, dims_of, found, free)
+    return found
+
+
+def _learn_of_rejected(ops: Sequence[Any], dims_of: _DimsOf, found: Dict[str, Size],
+                       free: Sequence[str]) -> None:
+    """What operators reject all else for."""
     numberings = _numberings(free)
     seen: Set[Tuple] = set()
     for asked in _with_several(ops, dims_of, found):
@@ -59,11 +68,30 @@ def learn(ops: Sequence[Any], dims_of: _DimsOf, known: Mapping[str, Size]) -> Di
         if not proposals or all(accepts(*asked, _values(found, n)) for n in numberings):
             continue
         for symbol, size in _agreed(asked, found, numberings, proposals):
-            replaced = {symbol: Bound(size)}
-            found.update((s, substituted(Bound(each), replaced).above)
-                         for s, each in list(found.items())
-                         if symbol in each.dims)
-    return found
+            _note(symbol, size, found)
+
+
+def _learn_of_broadcast(ops: Sequence[Any], dims_of: _DimsOf, found: Dict[str, Size],
+                        free: Sequence[str]) -> bool:
+    """That rows of an input are made of others to which they are broadcast: they differ only where there is a single one. Whether there are
+    some."""
+    before = dict(found)
+    results = [
+        value for op in ops if len(found) > 1 for value in op.results() if value.initialized()
+    ]
+    said = {id(dims): dims for dims in map(dims_of, results) if dims is not None}
+    for sides in [sides for dims in said.values() for dim in dims for sides in broadcast(dim)]:
+        for own, other in permutations([_size_of(side, found) for side in sides], 2):
+            for symbol, size in _made_equal(own, other, free):
+                _note(symbol, size, found)
+    return found != before
+
+
+def _note(symbol: str, size: Size, found: Dict[str, Size]) -> None:
+    replaced = {symbol: Bound(size)}
+    found.update((s, substituted(Bound(each), replaced).above)
+                 for s, each in list(found.items())
+                 if symbol in each.dims)
 
 
 def _numberings(symbols: Sequence[str]) -> List[_Values]:
