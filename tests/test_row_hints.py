@@ -33,10 +33,7 @@ def test_rows_of_their_own_that_no_hint_names_are_assumed_as_the_batch() -> None
     symbols = ('N', 'N(candidates)')
     dims, assumed = dim_values(symbols, {'queries': 32}, None)
     assert dims == {'N': 32, 'N(candidates)': 32} and assumed == ['N(candidates)']
-    assert dim_values(symbols, {'queries': 32}, None, otherwise=5)[0] == {
-        'N': 32,
-        'N(candidates)': 5
-    }
+    assert dim_values(symbols, {'queries': 32}, None, otherwise=5) == (dims, assumed)
     dims, assumed = dim_values(symbols, {'queries': 32, 'candidates': 2048}, None)
     assert dims == {'N': 32, 'N(candidates)': 2048} and not assumed
     assert dim_values(symbols, 8, None) == ({'N': 8, 'N(candidates)': 8}, [])

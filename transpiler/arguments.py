@@ -261,8 +261,8 @@ def dim_values(symbols: Iterable[str],
                batch_size: Rows,
                trip_count: Union[None, int, Mapping[int, int]],
                otherwise: Optional[int] = None) -> Tuple[Dict[str, int], List[str]]:
-    """A value for each symbolic dim, and the names of those that had to be assumed: `otherwise` where no hint says more, so many times
-    the words of a row for words; the defaults if that is None."""
+    """A value for each symbolic dim, and the names of those that had to be assumed: the rows of other inputs for rows, or
+    `otherwise`, so many times the words of a row for words; the defaults if that is None."""
     symbols = sorted(symbols)
     trips = _trip_hints(trip_count, loops_of(symbols))
     shared = _shared_rows(symbols, batch_size)
@@ -284,10 +284,10 @@ def dim_values(symbols: Iterable[str],
 
 
 def _assumed(symbol: str, size: Optional[int], shared: Optional[int]) -> int:
-    if size is None and is_batch(symbol):
-        return shared or _DEFAULT_BATCH
+    if is_batch(symbol) and shared is not None:
+        return shared
     if size is None:
-        return _DEFAULT_DIM
+        return _DEFAULT_BATCH if is_batch(symbol) else _DEFAULT_DIM
     return size * _DEFAULT_DIM if is_words(symbol) else size
 
 
@@ -307,7 +307,7 @@ def _rows_of(symbol: str, given: Rows, shared: Optional[int]) -> Optional[int]:
 
 
 def _shared_rows(symbols: Sequence[str], given: Rows) -> Optional[int]:
-    """The most rows of inputs after which no dim is called."""
+    """The most rows of inputs after which no dim is called, as they are the batch's."""
     names = given if isinstance(given, Mapping) else ()
     called = [n for n in names if not any(s == n or s.endswith(f'({n})') for s in symbols)]
     return max((given[n] for n in called), default=None)

@@ -40,8 +40,9 @@ _AGAIN = {'first': 4, 'later': 16}
 _NEVER_RUN = sys.maxsize
 # What the note says where Paddle itself adds to memory from run to run: of later runs nothing is sure then.
 _PILES_UP = 'each run adds to memory, for good'
-# Some programs give other bytes in one run of many: so often is the untouched one asked before one that differs is called wrong.
-_REPEATS = 24
+# Some programs give other bytes in one run of many, 8514584 in one of twenty: so often is the untouched one asked before one that differs
+# is called wrong.
+_REPEATS = 120
 # Of a budget, in bytes: no program has less.
 _TOO_LITTLE = 1
 # A scalar that only the plan has, as what an order is held by.

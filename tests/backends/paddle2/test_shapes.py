@@ -197,6 +197,10 @@ def _flat(scores: Any) -> Any:
     lambda x, y, k: _cost(x, paddle.cast(paddle.unsqueeze(k, -1), 'int64')),
     lambda x, y, k: _cost(_flat(x), paddle.cast(paddle.reshape(k, [-1]), 'int64')),
     lambda x, y, k: paddle.concat([paddle.concat([x, x * paddle.unsqueeze(k, -1), y], 2), y], 2),
+    lambda x, y, k: k * _cost_of_each(x, paddle.argmax(y, -1, keepdim=True))[:, :, 0],
+    lambda x, y, k: paddle.flatten(k) * paddle.flatten(
+        _cost_of_each(x, paddle.argmax(y, -1, keepdim=True))),
+    lambda x, y, k: paddle.flatten(k) * paddle.flatten(paddle.sum(x * y, -1)),
 ])
 def test_rows_and_words_of_several_inputs_are_not_one_dim(build: Any) -> None:
     """Ids and labels, or a mask: that both of their dims have to be equal does not make one of the two. The length was said to be
@@ -215,6 +219,23 @@ def test_rows_and_words_of_several_inputs_are_not_one_dim(build: Any) -> None:
             for name in names for d in found[0, name] for s in d.dims
         }
         assert shapes == [tuple(d.evaluate(dims) for d in found[0, name]) for name in names]
+
+
+def test_dims_that_are_found_to_be_one_after_the_rows_are_not_the_rows() -> None:
+    """Queries, keys and a bias for each pair of them: the queries were said to be as many as the batch."""
+
+    def build() -> List[Any]:
+        queries, keys = data('queries', -1, -1, 8), data('keys', -1, -1, 8)
+        bias = data('bias', -1, -1, -1)
+        likely = paddle.nn.functional.softmax(paddle.matmul(queries, keys, transpose_y=True) + bias)
+        return [likely, paddle.matmul(likely, keys)]
+
+    feeds = [{
+        'queries': floats(n, own, 8),
+        'keys': floats(n, other, 8),
+        'bias': floats(n, own, other)
+    } for n, own, other in ((2, 3, 5), (4, 1, 1), (1, 6, 2))]
+    assert None not in check(build, *feeds)
 
 
 def test_three_inputs_that_an_op_lays_side_by_side_have_two_dims_in_common() -> None:
@@ -295,6 +316,31 @@ def test_what_is_compared_with_another_input_laid_flat_has_the_rows_of_that(
         at = {s: value_of(s, {'whole': feed['whole']}) for d in found[made.name] for s in d.dims}
         said = tuple(d.evaluate(at) for d in found[made.name])
         assert run(main, startup, feed, [made.name]) == [said]
+
+
+@pytest.mark.parametrize('mode', ('bilinear', 'nearest', 'bicubic'))
+@pytest.mark.parametrize('layout', ('NCHW', 'NHWC'))
+def test_an_image_that_is_made_as_large_as_another_is_known_to_be(mode: str, layout: str) -> None:
+    """As the scores of a segmentation are made as large as what it is given."""
+
+    def build() -> Any:
+        image, small = data('x', -1, -1, -1, 3), data('small', -1, -1, -1, 3)
+        if layout == 'NCHW':
+            image, small = (paddle.transpose(each, [0, 3, 1, 2]) for each in (image, small))
+        size = paddle.shape(image)[2:] if layout == 'NCHW' else paddle.shape(image)[1:3]
+        large = paddle.nn.functional.interpolate(small, size=size, mode=mode, data_format=layout)
+        twice = paddle.nn.functional.interpolate(small,
+                                                 size=[size[0] * 2, size[1]],
+                                                 mode=mode,
+                                                 data_format=layout)
+        return large, twice
+
+    feeds = [{
+        'x': floats(n, *dims, 3),
+        'small': floats(n, 4, 5, 3)
+    } for n, dims in ((1, (8, 9)), (3, (2, 7)))]
+    shapes = check(build, *feeds)
+    assert shapes and None not in shapes
 
 
 @pytest.mark.parametrize('make', [
@@ -394,6 +440,30 @@ def test_what_follows_from_an_op_that_accepts_one_value_of_a_dim_is_known_for_th
     for words in (1, 6):
         shapes = run(main, startup, {'x': floats(rows, words, 8)}, fetched)
         assert shapes == [tuple(d.evaluate({'x[1]': words}) for d in most[n]) for n in fetched]
+
+
+@pytest.mark.parametrize('build', [
+    lambda scores, words: _cost_of_each(_flat(scores[:, :-1]), paddle.reshape(
+        words[:, 1:], [-1, 1])),
+    lambda scores, words: paddle.flatten(scores[:, 1:] * scores[:, :-1]),
+    lambda scores, words: paddle.flatten(words[:, :-2]) * paddle.flatten(words[:, 2:]),
+])
+def test_what_a_sentence_is_shifted_by_is_known_to_have_no_more_words_than_it(build: Any) -> None:
+    """Each word of the next, as generative models are trained. Nobody knew how large the scores would be that are laid flat."""
+    with new_programs() as (main, startup):
+        ids = data('ids', -1, -1, dtype='int64')
+        made = build(paddle.static.nn.embedding(ids, [50, 8]), ids)
+        train(
+            paddle.mean(
+                paddle.cast(made, 'float32') * paddle.static.create_parameter([1], 'float32')))
+    found = infer(parse(main.desc.serialize_to_string()))
+    assert not [k for k, s in found.shapes.items() if s is None and found.at_most.get(k) is None]
+    most = found.at_most[0, made.name]
+    for n, words in ((1, 3), (4, 48), (7, 300)):
+        (shape,) = run(main, startup, {'ids': np.ones([n, words], 'int64')}, [made.name])
+        bound = [d.evaluate({'N': n, 'ids[1]': words}) for d in most]
+        assert len(shape) == len(bound) and all(d <= b for d, b in zip(shape, bound))
+        assert math.prod(bound) * (words - 2) <= math.prod(shape) * words
 
 
 @pytest.mark.parametrize('build, rows', [

@@ -15,6 +15,8 @@ Number = Union[int, float]
 Contents = Optional[List[Number]]
 # Slots through which an operator takes the shape of its result, the ones that win first.
 _SHAPE_SLOTS = ('ShapeTensor', 'Shape', 'ShapeTensorList', 'expand_shapes_tensor')
+_SIZE_SLOTS = ('SizeTensor', 'OutSize')  # of the height and width alone
+_RESIZES = '_interp_v2'
 _SHAPED = ('fill_constant', 'reshape2', 'expand_v2', 'gaussian_random', 'uniform_random', 'empty')
 # What makes such contents, or takes its shape from them; all others matter only if some are known already.
 CONTENT_KINDS = frozenset({'shape', *_SHAPED})
@@ -52,6 +54,8 @@ class KnownContents:
         """Notes what `op`, of this kind, writes, and gives its result the shape that its shape operands say."""
         if kind in _SHAPED:
             self._apply_shape(op, block)
+        elif kind.endswith(_RESIZES):
+            self._apply_size(op, block)
         rule = self._rules.get(kind)
         if rule is None and not self._known:
             return
@@ -69,14 +73,29 @@ class KnownContents:
         return None if any(p is None for p in parts) else [x for p in parts for x in p]
 
     def _apply_shape(self, op: core.OpDesc, block: core.BlockDesc) -> None:
-        wanted = next((c for c in (self.of(op, slot) for slot in _SHAPE_SLOTS) if c), None)
-        if wanted is None or not all(isinstance(dim, int) for dim in wanted):
+        wanted = self._first_known(op, _SHAPE_SLOTS)
+        if wanted is None:
             return
         source = _dims(block, op.input('X')[0]) if op.type() in ('reshape2', 'expand_v2') else []
         dims = _resolved(op.type(), wanted, source)
         variable = block.find_var_recursive(op.output('Out')[0].encode())
         if dims is not None and variable is not None:
             variable.set_shape(dims)
+
+    def _apply_size(self, op: core.OpDesc, block: core.BlockDesc) -> None:
+        wanted = self._first_known(op, _SIZE_SLOTS)
+        source = _dims(block, op.input('X')[0])
+        if wanted is None or source is None or len(source) != len(wanted) + 2:
+            return
+        behind = op.attr('data_layout') in ('NHWC', 'NDHWC', 'NWC')
+        channels = source[-1:] if behind else source[1:2]
+        dims = [*wanted, *channels] if behind else [*channels, *wanted]
+        block.find_var_recursive(op.output('Out')[0].encode()).set_shape([source[0], *dims])
+
+    def _first_known(self, op: core.OpDesc, slots: Iterable[str]) -> Optional[List[int]]:
+        """The dims that these operands say, the ones that win first."""
+        wanted = next((c for c in (self.of(op, slot) for slot in slots) if c), None)
+        return wanted if wanted and all(isinstance(dim, int) for dim in wanted) else None
 
     def _shape(self, op: core.OpDesc, block: core.BlockDesc) -> Contents:
         dims = _dims(block, op.input('Input')[0])

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from transpiler.backends.ties import tied_together
-from transpiler.ir.symbols import BATCH, WORDS, is_length
+from transpiler.ir.symbols import BATCH, is_batch, is_length, is_words
 
 At = Tuple[int, int]  # block, and op
 _FEW = 6  # open dims that an op wants to be equal
@@ -15,15 +15,16 @@ _FEW = 6  # open dims that an op wants to be equal
 def names_of(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> Dict[str, str]:
     """A name for each symbol, the same for those that are tied, as an op forces them to be equal, or broadcasts them.
 
-    The largest group of rows is the batch, N; where no input has open rows, the largest group of dims is.
+    The largest group of rows is the batch, N, unless one is called so yet; where no input has open rows, the largest group of dims is.
     """
-    groups = sorted(map(sorted, tied_together(symbols, ties)), key=lambda g: (-len(g), g))
+    groups = sorted(map(sorted, tied_together(symbols, ties)),
+                    key=lambda g: (BATCH not in g, -len(g), g))
+    any_rows = any(is_batch(s) or is_words(s) for s in symbols)
     names: Dict[str, str] = {}
     for group in groups:
-        rows = [s for s in group if s.startswith(f'{BATCH}(')]
-        is_batch_like = rows or not any(s.startswith((f'{BATCH}(', f'{WORDS}(')) for s in symbols)
-        name = BATCH if is_batch_like and BATCH not in names.values() else (rows or group)[0]
-        names.update(dict.fromkeys(group, name))
+        rows = list(filter(is_batch, group))
+        is_batch_like = (rows or not any_rows) and BATCH not in names.values()
+        names.update(dict.fromkeys(group, BATCH if is_batch_like else (rows or group)[0]))
     return names
 
 
@@ -31,8 +32,8 @@ def tied_by_ops(failed: FrozenSet[At], alone: Mapping[str, FrozenSet[At]],
                 together: Callable[[FrozenSet[str]], FrozenSet[At]]) -> List[FrozenSet[str]]:
     """Symbols that are one dim.
 
-    An op that accepts equal values, and rejects the change of one of two symbols, whichever it is, says that they are. Of more than
-    two it may be rows and rows, words and words: those whose change together it accepts are one.
+    An op that accepts equal values, and rejects the change of one of them, whichever it is, says so of those whose change together it
+    accepts: it may be rows and rows, words and words. Two dims of one input are not one because it wants their product to be that of others.
 
     Args:
         failed: ops that reject equal values of all.
@@ -43,15 +44,13 @@ def tied_by_ops(failed: FrozenSet[At], alone: Mapping[str, FrozenSet[At]],
     found: Dict[FrozenSet[str], None] = {}
     for op, symbols in by_op({s: ops - failed for s, ops in alone.items()}).items():
         left = frozenset(symbols)
-        for some in _in_question(symbols) if len(symbols) > 2 else ():
-            if some <= left:
+        for some in (*_in_question(symbols), left):
+            if some <= left and len(some) > 1:
                 if some not in seen:
                     seen[some] = together(some)
                 if op not in seen[some]:
                     found[some] = None
                     left -= some
-        if len(left) > 1 or len(left) == len(symbols):
-            found[left] = None
     return list(found)
 
 
