@@ -10,6 +10,7 @@ import pytest
 from tests.harness import Case, Mode, assert_same_bytes, least_peak, new_programs, run_case
 from tests.scenarios.common import data, train
 from transpiler import MemoryBudgetError, memory_optimize
+from transpiler.backends.paddle2.importer import import_program
 
 ORDERED = Mode(order='sequential')
 _ROWS, _WORDS, _TOKENS = 4, 256, 500
@@ -116,3 +117,22 @@ def test_the_least_budget_is_kept(name: str, hints: Dict[str, int]) -> None:
 def _optimized(name: str, hints: Dict[str, int], budget: int) -> Any:
     case = _BUILDERS[name]()
     return memory_optimize(case.main, fetch_list=list(case.fetch), batch_size=hints, budget=budget)
+
+
+def test_hints_are_for_the_rows_that_an_input_has_and_not_for_others() -> None:
+    """Nodes and edges of a graph: those of more inputs are the batch, which took the most of all hints."""
+    for nodes, edges in ((200, 5), (5, 200)):
+        with new_programs() as (main, _):
+            x, target = data('x', -1, 8), data('target', -1, 8)
+            start, weight = data('start', -1, dtype='int64'), data('weight', -1, 1)
+            sent = paddle.mean(paddle.gather(paddle.static.nn.fc(x, 8), start) * weight)
+            loss = sent + paddle.mean((paddle.static.nn.fc(x, 8) - target)**2)
+            train(loss)
+        hints = {'x': nodes, 'target': nodes, 'start': edges, 'weight': edges}
+        report = memory_optimize(main, fetch_list=[loss], batch_size=hints)
+        assert sorted(report.dims.values()) == [5, 200] and not report.assumed
+        shapes = {
+            v.name: v.shape for v in import_program(main.desc.serialize_to_string()).graph.values
+        }
+        said = {n: shapes[n][0].evaluate(report.dims) for n in hints}
+        assert said == hints

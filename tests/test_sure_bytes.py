@@ -246,6 +246,33 @@ def test_what_a_smaller_batch_has_left_is_there_while_a_larger_one_is_made(order
         assert peak.later - peak.resting <= retained_peak(graph, timeline) + _INPUTS
 
 
+def growing_by_a_row() -> Case:
+    """What is large is made last, when all else is as large as this batch wants it."""
+    with new_programs() as (main, startup):
+        x = data('x', -1, 16)
+        mean = paddle.mean(
+            paddle.tanh(paddle.matmul(paddle.tanh(x), paddle.create_parameter([16, 32],
+                                                                              'float32'))))
+        paddle.tile(x, [1, 256])  # to 4096
+    batches = [random_feed(x=floats(rows, 16)) for rows in (1, 62, 63, 64)]
+    return Case(main, startup, lambda step: batches[step](step), [mean.name])
+
+
+@pytest.mark.parametrize('order', ORDERS)
+def test_what_a_batch_of_a_row_less_has_left_is_there_while_a_result_is_made_last(
+        order: str) -> None:
+    """`tests.wild` 8517830 needed 189 KB of 172."""
+    graph = import_program(fingerprint(growing_by_a_row().main)).graph
+    timeline = Timeline(graph, RETAINING, {'N': 64})
+    peak = measure_peak(f'{__name__}:growing_by_a_row', False, Mode(collect=False, order=order),
+                        _STEPS)
+    assert peak.later - peak.resting <= retained_peak_in_any_order(graph, timeline) + _INPUTS
+    if order == 'sequential':
+        needed = peak_with_workspaces(graph, timeline)
+        assert needed + 60 * 4096 * 4 < peak.later - peak.resting
+        assert peak.later - peak.resting <= retained_peak(graph, timeline) + _INPUTS
+
+
 def test_bodies_that_may_run_side_by_side_are_all_there_at_once() -> None:
     """In a run that starts what is ready, of a runtime that frees nothing."""
     draft = Draft()

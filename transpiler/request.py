@@ -11,7 +11,7 @@ from transpiler.analysis.cost import CostModel
 from transpiler.backends.base import Declared, LiveBackend
 from transpiler.errors import InvalidArgumentError, MergedVariableError, UnknownVariableError
 from transpiler.ir import Graph, Size
-from transpiler.ir.symbols import is_length
+from transpiler.ir.symbols import input_of, is_length
 from transpiler.plain import did_you_mean, meant_or_some, quoted
 
 _Sizes = Tuple[Dict[str, int], ...]
@@ -123,8 +123,8 @@ def check_names(declared: Declared, fetched: FrozenSet[str],
 
 def _by_symbol(graph: Graph, inputs: FrozenSet[str],
                rows: Mapping[str, int]) -> Tuple[Dict[str, int], FrozenSet[str]]:
-    """`rows`, where a hint for an open dim of an input goes by that of another with which it is one: `ids[1]` for `labels[1]`. And the
-    names of those dims. What is made of others, as rows that are a product, needs no hint."""
+    """`rows`, where a hint for an open dim of an input goes by that of another with which it is one: `ids[1]` for `labels[1]`, `ids` for
+    `labels` if the rows of both are N(ids). And the names of those dims. What is made of others, as rows that are a product, needs no hint."""
     shapes = {
         v.name: v.shape for v in graph.values if v.name in inputs and not v.region and v.shape
     }
@@ -133,8 +133,9 @@ def _by_symbol(graph: Graph, inputs: FrozenSet[str],
     for name, count in rows.items():
         dim = _dim_of(shapes, name)
         symbol = name if dim is None else _symbol_of(dim)
-        if is_length(symbol):
-            found[symbol] = max(count, found.get(symbol, count))
+        called = symbol if is_length(symbol) else input_of(symbol) if dim is not None else ''
+        if called:
+            found[called] = max(count, found.get(called, count))
         elif dim is None or symbol or dim.is_constant:
             found[name] = count
         known.update({name} if dim is not None and dim.dims else ())

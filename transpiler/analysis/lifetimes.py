@@ -311,19 +311,22 @@ class Lifetimes:
         return frozenset(found)
 
     @property
-    def left_elsewhere(self) -> Dict[int, Size]:
-        """Of what a run leaves to the next in the main region, by storage, what kernels then make in other memory, and no other name
-        holds."""
-        if self.runtime.collects or self.runtime.begins_empty or not self._made_elsewhere:
+    def left_alone(self) -> Dict[int, Size]:
+        """Of what a run leaves to the next in the main region, by storage, what no other name holds."""
+        if self.runtime.collects or self.runtime.begins_empty:
             return {}
         emptied = self._emptied_by(RELEASE) | self._emptied_by(FORGET)
-        alone = (each for each in self.by_region[0].values()
-                 if len(each.storages) == 1 and not each.first)
         return {
             each.storages[0]: each.size
-            for each in alone
-            if each.storages[0] in self._made_elsewhere.keys() - emptied
+            for each in self.by_region[0].values()
+            if len(each.storages) == 1 and not each.first and each.storages[0] not in emptied
         }
+
+    @property
+    def left_elsewhere(self) -> Dict[int, Size]:
+        """Of that what kernels then make in other memory."""
+        made = self._made_elsewhere
+        return {s: size for s, size in self.left_alone.items() if s in made} if made else {}
 
     @cached_property
     def _made_elsewhere(self) -> Dict[int, FrozenSet[int]]:

@@ -21,6 +21,12 @@ def is_step(symbol: str) -> bool:
     return symbol.startswith(f'{STEP}(')
 
 
+def input_of(symbol: str) -> str:
+    """The input after which rows are called, as in `N(input)`; '' for others."""
+    kind, _, name = symbol.partition('(')
+    return name[:-1] if kind in (BATCH, WORDS) else ''
+
+
 def is_length(symbol: str) -> bool:
     """Whether it is an open dim of an input that is not its rows: `input[1]`, by the input and the dim."""
     return symbol.endswith(']')

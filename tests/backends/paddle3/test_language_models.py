@@ -11,7 +11,7 @@ from paddle import nn, static
 
 from benchmarks.programs.case import Case, Feed, Rows
 from tests.backends.paddle3.running import MIB, assert_equal, first_peak, optimized, run
-from transpiler import MemoryBudgetError
+from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 
 paddle.enable_static()
@@ -258,3 +258,20 @@ def test_what_is_said_of_two_inputs_is_what_is_measured() -> None:
         lambda: towers(hints), 1.01 * report.peak_bytes_before / MIB, ordered=True)
     assert abs(measured - report.peak_bytes_before) < 0.01 * measured and not report.assumed
     assert_equal(run(towers(hints), 3), run(case, 3))
+
+
+def test_hints_are_for_the_rows_that_an_input_has_and_not_for_others() -> None:
+    """Nodes and edges of a graph: those of more inputs are the batch, which took the most of all hints."""
+    for nodes, edges in ((200, 5), (5, 200)):
+        main = static.Program()
+        with static.program_guard(main, static.Program()):
+            x, target, weight = (
+                static.data(n, [-1, k]) for n, k in (('x', 8), ('target', 8), ('weight', 1)))
+            sent = paddle.gather(nn.Linear(8, 8)(x), static.data('start', [-1], 'int64')) * weight
+            loss = paddle.mean(sent) + paddle.mean((nn.Linear(8, 8)(x) - target)**2)
+            paddle.optimizer.SGD(0.1).minimize(loss)
+        hints = {'x': nodes, 'target': nodes, 'start': edges, 'weight': edges}
+        report = memory_optimize(main, fetch_list=[loss], batch_size=hints)
+        assert sorted(report.dims.values()) == [5, 200] and not report.assumed
+        shapes = {v.name: v.shape for v in import_program(main).graph.values}
+        assert {n: shapes[n][0].evaluate(report.dims) for n in hints} == hints
