@@ -138,6 +138,29 @@ def test_what_needs_more_where_a_kernel_takes_less_than_it_may_grows() -> None:
     assert elsewhere.grows(larger)
 
 
+def test_what_needs_more_under_a_bound_grows_beside_a_kernel_of_which_all_is_known() -> None:
+    """`tests.wild` 8519659: what a kernel may take hid that more was there beside one that takes as much as is said."""
+
+    def program(rows: int, bounded: bool) -> Graph:
+        draft = Draft()
+        draft.value('x', fed=True)
+        draft.value('a', rows)
+        draft.value('b', 6000)
+        draft.op('make', 'x', 'a')
+        draft.op('draw', 'a', '')
+        draft.graph.ops[-1].workspace = Size.of(30000)
+        draft.op('widen', 'x', 'b')
+        draft.op('search', 'b', '')
+        draft.graph.ops[-1].workspace, draft.graph.ops[-1].bounded = Size.of(1 << 20), bounded
+        return draft.graph
+
+    for bounded in (True, False):
+        elsewhere = Elsewhere(program(1000, bounded), COLLECTING, {})
+        assert not elsewhere.grows(program(1000, bounded))
+        assert elsewhere.grows(program(2000, bounded)) == bounded
+        assert elsewhere.grows(program(7000, bounded))
+
+
 def test_what_needs_more_where_a_branch_is_not_taken_and_the_data_decides_for_less_grows() -> None:
     """Under either more is hidden than the plan takes."""
 

@@ -62,6 +62,19 @@ def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
                          lambda: max(bytes_with_workspaces(graph, timeline), default=0))
 
 
+def peak_without_bounds(graph: Graph, timeline: Timeline) -> int:
+    """The same if the kernels of which only a bound is known take nothing for themselves."""
+    bounded = once_for(
+        graph, timeline, 'bounded workspaces',
+        lambda: [at for at, op in enumerate(timeline.order) if graph.ops[op].bounded])
+    if not bounded:
+        return peak_with_workspaces(graph, timeline)
+    found = bytes_with_workspaces(graph, timeline)
+    for at in bounded:
+        found[at] -= workspace_bytes(graph.ops[timeline.order[at]], timeline.dims)
+    return max(found)
+
+
 def unknown_workspaces(graph: Graph) -> List[str]:
     """Kinds of ops of which nobody knows what their kernels allocate for themselves: no figure has it."""
     return sorted({op.kind for op in graph.walk() if op.workspace is None})

@@ -66,6 +66,12 @@ def by_cases(kernel: Kernel, cases: Cases) -> Optional[Size]:
     return None if case is None else evaluate(case.bytes, kernel.slots)
 
 
+def is_bound(kernel: Kernel, cases: Cases) -> bool:
+    """Whether it may be less than `by_cases` says."""
+    case = case_of(kernel, cases)
+    return case is not None and case.at_most
+
+
 def holds(condition: str, kernel: Kernel) -> bool:
     """Whether `condition` does for `kernel`; one about a dim that nobody knows does not."""
     if condition.startswith('not '):

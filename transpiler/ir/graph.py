@@ -133,7 +133,7 @@ class Op:
     `origin` is the id of the op of the imported program that it is, or is a clone of; None for an op
     that a pass added. `backward`: it belongs to the backward part of a training program, or to the optimizer.
     `again`: it computes what its origin computes, too, for that not to be kept.
-    `workspace`: bytes that its kernel allocates for itself while it runs, None if nobody knows.
+    `workspace`: bytes that its kernel allocates for itself while it runs, None if nobody knows; `bounded`: it may be less.
     `behind`: ids of ops that it stays behind, although no value says so.
     """
 
@@ -150,6 +150,7 @@ class Op:
     backward: bool = False
     again: bool = False
     workspace: Optional[Size] = NOTHING
+    bounded: bool = False
     behind: Tuple[int, ...] = ()
     _accesses: Optional[_Accesses] = field(init=False, repr=False, compare=False)
 

@@ -98,7 +98,8 @@ class Cloner:
                                    label=origin.label,
                                    site=origin.site,
                                    backward=self._backward,
-                                   workspace=origin.workspace)
+                                   workspace=origin.workspace,
+                                   bounded=origin.bounded)
         self._graph.regions[self._region].ops.pop()
         self._link_slices(origin, operands, results)
         return clone.id

@@ -12,7 +12,7 @@ from transpiler.analysis.elsewhere import (alike_at_one, other_sizes, other_ways
                                            unknown_results, without)
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_with_workspaces
+from transpiler.analysis.workspace import peak_with_workspaces, peak_without_bounds
 from transpiler.ir import Graph
 from transpiler.ir.boundary import with_inputs_let_go
 from transpiler.runtime import Runtime
@@ -22,8 +22,10 @@ _Peaks = Tuple[int, ...]
 
 
 def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> _Peaks:
-    """Of some workspaces only a bound is known: a kernel may take less."""
-    return peak_with_workspaces(graph, timeline), timeline.peak_bytes
+    """Of some workspaces only a bound is known: a kernel may take less, and hides what others need."""
+    return (peak_with_workspaces(graph,
+                                 timeline), peak_without_bounds(graph,
+                                                                timeline), timeline.peak_bytes)
 
 
 class _Change(NamedTuple):

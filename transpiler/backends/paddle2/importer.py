@@ -288,7 +288,7 @@ class _Importer:
         bound_rows(self._graph, op, desc)
         count_caches(self._graph, op, desc)
         if self._figures:
-            op.workspace = self._workspaces.of(self._graph, op, desc)
+            op.workspace, op.bounded = self._workspaces.of(self._graph, op, desc)
             op.site = Site(frames(callstack), _scope(scope, role))
             op.label = next(iter(op.site.frames), '')
         op.backward = bool(role & (_BACKWARD | _OPTIMIZER))

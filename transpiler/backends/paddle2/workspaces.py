@@ -14,7 +14,7 @@ from paddle.base import core
 from paddle.base.proto import framework_pb2
 
 from transpiler.backends.formulas import Tensor
-from transpiler.backends.kernel_tables import NONE, Case, Kernel, attributes_asked, by_cases, parse
+from transpiler.backends.kernel_tables import NONE, Case, Kernel, attributes_asked, by_cases, is_bound, parse
 from transpiler.backends import einsum
 from transpiler.backends.paddle2.descs import runs_blocks, value_of
 from transpiler.ir import NOTHING, Graph, Op, Size, Value, ValueKind
@@ -48,21 +48,21 @@ class Workspaces:
     """What kernels allocate besides their results, for one import: most ops of a deep program are like some other."""
 
     def __init__(self) -> None:
-        self._found: Dict[Hashable, Optional[Size]] = {}
+        self._found: Dict[Hashable, Tuple[Optional[Size], bool]] = {}
 
-    def of(self, graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Optional[Size]:
-        """Bytes that the kernel of `op`, imported from `desc` into `graph`, allocates; None if nobody knows."""
+    def of(self, graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Tuple[Optional[Size], bool]:
+        """Bytes that the kernel of `op`, imported from `desc` into `graph`, allocates, None if nobody knows; and whether it may be less."""
         if desc.type in _WITHOUT or desc.type in COLLECTIVES:
-            return NOTHING
+            return NOTHING, False
         cases = table().get(desc.type, ())
         if cases == NONE or runs_blocks(desc):
-            return NOTHING
+            return NOTHING, False
         kernel = kernel_of(graph, op, desc)
         asked = (einsum.EQUATION,) if desc.type in (einsum.KIND, einsum.GRADIENT) else ()
         said = [repr(kernel.attributes(name)) for name in (*asked, *attributes_asked(cases))]
         key = (desc.type, *kernel.slots.items(), *said)
         if key not in self._found:
-            self._found[key] = workspace(kernel, cases)
+            self._found[key] = workspace(kernel, cases), is_bound(kernel, cases)
         return self._found[key]
 
 

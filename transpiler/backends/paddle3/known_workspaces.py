@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import paddle
 
 from transpiler.backends.formulas import Tensor
-from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, parse
+from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, is_bound, parse
 from transpiler.backends.paddle3 import broadcasts
 from transpiler.backends.paddle3.aliases import DIALECT
 from transpiler.backends.paddle3.attributes import given_attributes
@@ -53,7 +53,7 @@ def look_up(imported: ImportedProgram) -> None:
     for at, handle in imported.handles.items():
         op = imported.graph.ops[at]
         if not _is_nothing(op, handle):
-            op.workspace = _of(handle, values)
+            op.workspace, op.bounded = _of(handle, values)
 
 
 def _is_nothing(op: Op, handle: Handle) -> bool:
@@ -62,21 +62,23 @@ def _is_nothing(op: Op, handle: Handle) -> bool:
                 not handle.op.name().startswith(DIALECT))
 
 
-def _of(handle: Handle, values: Sequence[Value]) -> Optional[Size]:
+def _of(handle: Handle, values: Sequence[Value]) -> Tuple[Optional[Size], bool]:
+    """And whether it may be less."""
     kind = bare_kind(handle.op)
     cases = table().get(kind)
     if cases is None and kind not in broadcasts.KINDS:
-        return None
+        return None, False
     made = [() if _is_unread_list(value) else ids
             for value, ids in zip(handle.op.results(), handle.results)]
     touched = (values[v] for slot in (*handle.operands, *made) for v in slot if v >= 0)
     if any(each.kind is not ValueKind.DENSE for each in touched):
-        return None
+        return None, False
     if cases == NONE:
-        return NOTHING
+        return NOTHING, False
     slots = _slots(handle.op.get_output_names(), made, values)
     slots.update(_slots(handle.op.get_input_names(), handle.operands, values))
-    return workspace(Kernel(kind, attributes_of(handle.op), slots), cases or ())
+    kernel = Kernel(kind, attributes_of(handle.op), slots)
+    return workspace(kernel, cases or ()), is_bound(kernel, cases or ())
 
 
 def _is_unread_list(value: Any) -> bool:

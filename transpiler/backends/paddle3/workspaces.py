@@ -37,7 +37,7 @@ def measure(imported: ImportedProgram) -> None:
         for op, handle in imported.handles.items():
             taken = found.workspace(imported.graph.ops[op], handle)
             if taken is not None:
-                imported.graph.ops[op].workspace = taken
+                imported.graph.ops[op].workspace, imported.graph.ops[op].bounded = taken, False
 
 
 @contextlib.contextmanager
