@@ -170,30 +170,6 @@ def test_a_budget_that_is_refused_though_it_was_said_to_be_kept_is_a_failure(
     assert verdict.failures == failures
 
 
-@pytest.mark.parametrize('unknown, more, failures', [((), 28, ['SURE']), (('bins',), 28, []),
-                                                     (('bins',), 97, ['SURE'])])
-def test_more_than_is_sure_is_a_failure_but_for_what_the_report_says_that_nobody_knows(
-        unknown: Sequence[str], more: int, failures: Sequence[str],
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, 'in_child', lambda *_, **__: Ended(96, ''))
-    judge = trial._Judge(SimpleNamespace(case=None),
-                         None,
-                         trial.Run({}, 0, 200, 200),
-                         None,
-                         True,
-                         True,
-                         False,
-                         100,
-                         unknown=unknown)
-    assert [what for what, _ in judge._peaks(trial.Run({}, 0, 50, 100 + more))] == failures
-
-
-def test_what_is_of_unknown_size_is_measured_where_nothing_is_optimized() -> None:
-    names = ['bincount_0.tmp_0', 'cast_2.tmp_0']
-    ended = in_child(lambda: trial._most_bytes_of(build(recipe(8519078)).case, names), 60.0)
-    assert ended == Ended(8 * 8 + 8 * 4, '')
-
-
 @pytest.mark.parametrize('which, untouched, optimized, above', [
     ('later', [50], [90, 80, 70, 60, 55, 50], False),
     ('later', [50, 40, 60, 30], [70, 65, 80, 60], False),

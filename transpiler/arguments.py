@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
                     Union)
 
 from transpiler.errors import InvalidArgumentError
-from transpiler.ir.symbols import BATCH, is_batch, is_length, is_step, is_trip, is_words
+from transpiler.ir.symbols import BATCH, input_of, is_batch, is_length, is_step, is_trip, is_words
 from transpiler.plain import flat
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
@@ -302,15 +302,14 @@ def _rows_of(symbol: str, given: Rows, shared: Optional[int]) -> Optional[int]:
         return given if is_batch(symbol) else None
     if is_length(symbol):
         return given.get(symbol)
-    own = [rows for name, rows in given.items() if symbol.endswith(f'({name})')]
-    return own[0] if own else shared if symbol == BATCH else None
+    return shared if symbol == BATCH else given.get(input_of(symbol))
 
 
 def _shared_rows(symbols: Sequence[str], given: Rows) -> Optional[int]:
     """The most rows of inputs after which no dim is called, as they are the batch's."""
-    names = given if isinstance(given, Mapping) else ()
-    called = [n for n in names if not any(s == n or s.endswith(f'({n})') for s in symbols)]
-    return max((given[n] for n in called), default=None)
+    rows = given if isinstance(given, Mapping) else {}
+    called = {*symbols, *map(input_of, symbols)}
+    return max((count for name, count in rows.items() if name not in called), default=None)
 
 
 def check_trips(given: Union[None, int, Mapping[int, int]]) -> None:

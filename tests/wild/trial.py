@@ -40,9 +40,8 @@ _AGAIN = {'first': 4, 'later': 16}
 _NEVER_RUN = sys.maxsize
 # What the note says where Paddle itself adds to memory from run to run: of later runs nothing is sure then.
 _PILES_UP = 'each run adds to memory, for good'
-# Some programs give other bytes in one run of many, 8514584 in one of twenty: so often is the untouched one asked before one that differs
-# is called wrong.
-_REPEATS = 120
+# Some programs give other bytes in one run of many: so often is the untouched one asked before one that differs is called wrong.
+_REPEATS = 24
 # Of a budget, in bytes: no program has less.
 _TOO_LITTLE = 1
 # A scalar that only the plan has, as what an order is held by.
@@ -177,7 +176,7 @@ def _judge(plain: Built, name: str, room: Optional[float], before: Run, told: Di
             verdict.failures.append(f'REFUSED {name} room={room}: {told["budget"]}')
         return
     judge = _Judge(plain, MODES[name], before, told['budget'], told['changed'], told['same'],
-                   told['traded'], told['said'][-1], told['piles_up'], told['unknown'])
+                   told['traded'], told['said'][-1], told['piles_up'])
     verdict.failures += [
         f'{what} {name} room={room}: {text}; said {told["said"]}'
         for what, text in judge.wrong(Run(**told['runs'][at]), values_alone)
@@ -197,8 +196,6 @@ class _Judge:
     traded: bool  # for the budget: see Verdict
     sure: int  # bytes above resting
     piles_up: bool = False  # from run to run, by the report
-    unknown: Sequence[str] = (
-    )  # the data decides how large they are: named in the report, and in no figure
     ended: List[str] = field(default_factory=list)  # how other tries of the optimized one failed
 
     def wrong(self, after: Run, values_alone: bool) -> List[Tuple[str, str]]:
@@ -221,11 +218,11 @@ class _Judge:
     def _peaks(self, after: Run) -> List[Tuple[str, str]]:
         before, found = self.before, []
         most = after.first if self.piles_up else max(after.first, after.later)
-        if most > after.begun and self._is_beyond(most - after.resting, self.sure):
+        if most > after.begun and most - after.resting > self.sure:
             found.append(
                 ('SURE', f'{after.first}, later {after.later}, at rest {after.resting}: more '
                  f'than the {self.sure} above that no run needs more than'))
-        if self.budget is not None and self._is_beyond(max(after.first, after.later), self.budget):
+        if self.budget is not None and max(after.first, after.later) > self.budget:
             which = 'first' if after.first > self.budget else 'later'
             found.append(
                 (f'BUDGET-{which}', f'{after.first}, later {after.later} of {self.budget}, at rest '
@@ -240,13 +237,6 @@ class _Judge:
                           f'{before.later} became {after.later}, at rest {before.resting}, first '
                           f'{before.first} became {after.first}'))
         return found
-
-    def _is_beyond(self, found: int, limit: int) -> bool:
-        """Whether so many bytes are more than a limit and what is in no figure."""
-        if found <= limit or not self.unknown:
-            return found > limit
-        ended = in_child(partial(_most_bytes_of, self.plain.case, self.unknown), _SECONDS)
-        return found - limit > (0 if ended.failure else ended.value)
 
     def _are_right(self, unequal: Sequence[str], after: Run) -> bool:
         """Whether each of these values is what the untouched program gives in another mode that collects, or with its buffers elsewhere;
@@ -354,8 +344,7 @@ def _optimized(built: Built, mode: Mode, room: Optional[float], budget: Optional
         'runs': [each.value for each in ended],
         'failures': [each.failure and f'optimized: {each.failure}' for each in ended],
         'said': said,
-        'piles_up': _PILES_UP in report.note,
-        'unknown': report.unknown_sizes
+        'piles_up': _PILES_UP in report.note
     }
 
 
@@ -409,18 +398,6 @@ def _run_here(case: Case, mode: Mode, fill: int, stir: int) -> Run:
                           for name, value in zip(case.fetch, got))
         values.update((name, _digest(value)) for name, value in state_of(case.main, scope).items())
     return Run(values, resting, peaks[0], peaks[-1], begun)
-
-
-def _most_bytes_of(case: Case, names: Sequence[str]) -> int:
-    """The most that variables of the untouched program take in a step."""
-    paddle.seed(SEED)
-    with prepared().used(), executor_mode(MODES['seq']), fresh_scope():
-        executor = paddle.static.Executor(paddle.CPUPlace())
-        executor.run(case.startup)
-        return max(
-            sum(value.nbytes
-                for value in executor.run(case.main, feed=case.feed(step), fetch_list=list(names)))
-            for step in range(STEPS))
 
 
 def _digest(value: Value) -> str:

@@ -23,9 +23,8 @@ _Peaks = Tuple[int, ...]
 
 def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> _Peaks:
     """Of some workspaces only a bound is known: a kernel may take less, and hides what others need."""
-    return (peak_with_workspaces(graph,
-                                 timeline), peak_without_bounds(graph,
-                                                                timeline), timeline.peak_bytes)
+    most, known = peak_with_workspaces(graph, timeline), peak_without_bounds(graph, timeline)
+    return most, known, timeline.peak_bytes
 
 
 class _Change(NamedTuple):

@@ -15,7 +15,7 @@ _FEW = 6  # open dims that an op wants to be equal
 def names_of(symbols: Sequence[str], ties: Iterable[Iterable[str]]) -> Dict[str, str]:
     """A name for each symbol, the same for those that are tied, as an op forces them to be equal, or broadcasts them.
 
-    The largest group of rows is the batch, N, unless one is called so yet; where no input has open rows, the largest group of dims is.
+    The largest group of rows is the batch, N, unless one is called so already; where no input has open rows, the largest group of dims is.
     """
     groups = sorted(map(sorted, tied_together(symbols, ties)),
                     key=lambda g: (BATCH not in g, -len(g), g))

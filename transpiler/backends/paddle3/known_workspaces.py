@@ -63,7 +63,7 @@ def _is_nothing(op: Op, handle: Handle) -> bool:
 
 
 def _of(handle: Handle, values: Sequence[Value]) -> Tuple[Optional[Size], bool]:
-    """And whether it may be less."""
+    """Bytes that the kernel allocates, None if nobody knows; and whether it may be less."""
     kind = bare_kind(handle.op)
     cases = table().get(kind)
     if cases is None and kind not in broadcasts.KINDS:

@@ -48,8 +48,8 @@ def learn(ops: Sequence[Any], dims_of: _DimsOf, known: Mapping[str, Size]) -> Di
     """
     found, free = dict(known), list(dict.fromkeys(s for size in known.values() for s in size.dims))
     _learn_of_rejected(ops, dims_of, found, free)
-    while _learn_of_broadcast(ops, dims_of, found,
-                              free):  # what is made of others shows what else is
+    # What is made of others shows what else is.
+    while _learn_of_broadcast(ops, dims_of, found, free):
         _learn_of_rejected(ops, dims_of, found, free)
     return found
 
@@ -75,10 +75,10 @@ def _learn_of_broadcast(ops: Sequence[Any], dims_of: _DimsOf, found: Dict[str, S
                         free: Sequence[str]) -> bool:
     """That rows of an input are made of others to which they are broadcast: they differ only where there is a single one. Whether there are
     some."""
+    if len(found) < 2:
+        return False
     before = dict(found)
-    results = [
-        value for op in ops if len(found) > 1 for value in op.results() if value.initialized()
-    ]
+    results = [value for op in ops for value in op.results() if value.initialized()]
     said = {id(dims): dims for dims in map(dims_of, results) if dims is not None}
     for sides in [sides for dims in said.values() for dim in dims for sides in broadcast(dim)]:
         for own, other in permutations([_size_of(side, found) for side in sides], 2):
