@@ -54,6 +54,7 @@ _BROKE_A_PROMISE = {
     'bounds where a branch is not taken': '8101796',
     'names that a branch which is not taken leaves as they are': '8507644:seq',
     'what a smaller batch has left of a result that is made last': '8517830:hold',
+    'what may have any size': '8519078:hold',
     'what a kernel may take hides what others need': '8519659:seq',
     'the least budget, as it was named to who asked for less': '8100785:hold',
     'trips in a first run that holds them': '72003:hold,80079:hold',

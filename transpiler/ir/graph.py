@@ -60,6 +60,7 @@ class Value:
     size: Optional[Size] = None  # bytes; None if a dim is unknown
     guessed: bool = False  # nobody has said that these are its dims: for figures alone
     at_most: Optional[Size] = None  # bytes that it never goes beyond, where its size is unknown
+    at_least: Optional[Size] = None  # bytes that it has in any case, where no most is known either
     lod_level: int = 0
     persistable: bool = False
     parameter: bool = False
@@ -84,8 +85,9 @@ class Value:
 
     @property
     def bound(self) -> Optional[Size]:
-        """Its size, or else what it is at the most; None if nobody knows."""
-        return self.at_most if self.size is None else self.size
+        """What figures have of it: its size, or else what it is at the most, or at the least; None if nobody knows."""
+        bounds = (self.size, self.at_most, self.at_least)
+        return next((each for each in bounds if each is not None), None)
 
     @property
     def extent(self) -> Optional[Tuple[Tuple[Size, ...], FrozenSet[str]]]:
@@ -94,8 +96,9 @@ class Value:
 
     @property
     def unsized(self) -> bool:
-        """Whether it is a tensor of a run of which nobody knows before how large it can become: it is in no figure."""
-        return self.kind is ValueKind.DENSE and self.bound is None and not self.persistable
+        """Whether it is a tensor of a run of which nobody knows before how large it can become: figures have `at_least` of it, or nothing."""
+        known = self.size is not None or self.at_most is not None
+        return self.kind is ValueKind.DENSE and not known and not self.persistable
 
     @property
     def known_outside(self) -> bool:
@@ -334,6 +337,7 @@ class Graph:
                               size=original.size,
                               guessed=original.guessed,
                               at_most=original.at_most,
+                              at_least=original.at_least,
                               lod_level=original.lod_level,
                               skipped=original.skipped,
                               copy_of=value)
@@ -414,12 +418,15 @@ class Graph:
 
     def without_bounds(self) -> Graph:
         """The same, as if all whose size is not known took nothing."""
-        values = [replace(v, at_most=None) if v.at_most is not None else v for v in self.values]
+        values = [
+            replace(v, at_most=None, at_least=None) if v.bound is not v.size else v
+            for v in self.values
+        ]
         return Graph(values, list(self.ops), list(self.regions))
 
     def with_sizes(self, sizes: Mapping[int, Size]) -> Graph:
         """The same, as if values of which nobody knows the size, and what is declared like them, had these."""
-        unknown = (v for v in self.values if v.bound is None)
+        unknown = (v for v in self.values if v.size is None and v.at_most is None)
         found = {v.id: sizes.get(v.id, sizes.get(v.copy_of)) for v in unknown}
         values = [
             v if found.get(v.id) is None else replace(v, size=found[v.id]) for v in self.values
@@ -444,8 +451,8 @@ class Graph:
 
     @property
     def has_bounds(self) -> bool:
-        """Whether of some value only a most is known."""
-        return any(v.size is None and v.at_most is not None for v in self.values)
+        """Whether of some value only a most, or a least, is known."""
+        return any(v.bound is not v.size for v in self.values)
 
     def buffers(self) -> Dict[int, Tuple[int, ...]]:
         """By value that others are slices of: it, and those."""

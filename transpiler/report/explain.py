@@ -66,7 +66,8 @@ def _looks(graph: Graph, timeline: Timeline, name: str) -> str:
     if value.bound is None:
         return f'{value.kind.value}, {value.dtype}, of unknown size'
     shape = ', '.join(map(repr, value.shape)) if value.shape is not None else '?'
-    return (f'{value.dtype}[{shape}], {human(timeline.evaluate(value.bound))} '
+    least = 'at least ' if value.unsized else ''
+    return (f'{value.dtype}[{shape}], {least}{human(timeline.evaluate(value.bound))} '
             f'({value.bound!r} bytes)')
 
 

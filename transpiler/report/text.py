@@ -263,8 +263,9 @@ def _footnotes(report: ReportData) -> List[str]:
             'Not known, and in no figure: what the kernels of these allocate for themselves: ' +
             ', '.join(report.unknown_workspaces))
     if report.unknown_sizes:
-        lines.append('Not known before a run, and in no figure: how large these become: ' +
-                     and_more(report.unknown_sizes, _MOST_ROWS))
+        lines.append(
+            'Not known before a run, and in no figure: how large these become, beyond what they have at the least: '
+            + and_more(report.unknown_sizes, _MOST_ROWS))
     if report.unknown_workspaces or report.unknown_sizes:
         lines.append('A budget is kept only if all that fits into what is left of it.')
     if report.bounded_sizes:

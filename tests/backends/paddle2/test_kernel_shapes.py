@@ -141,6 +141,33 @@ def _count(x: Any) -> Any:
     return paddle.bincount(paddle.cast(paddle.reshape(x, [-1]), 'int64'))
 
 
+def _count_of(x: Any, at_least: Any) -> Any:
+    return paddle.bincount(paddle.cast(paddle.reshape(x, [-1]), 'int64'), minlength=at_least)
+
+
+@pytest.mark.parametrize('largest, least', [(1.0, 8), (7.0, 8), (9.0, 8), (1.0, 4096)])
+def test_what_may_have_any_size_is_counted_as_small_as_it_can_be(largest: float,
+                                                                 least: int) -> None:
+    """It was in no figure, and a budget was broken by it though no value was beyond (`tests.wild` 8519078)."""
+    with new_programs() as (main, startup):
+        out = _count_of(data('x', -1, _WIDTH), least)
+        follows = paddle.tanh(paddle.cast(out, 'float32'))
+    taken = _taken(main, startup, np.full((3, _WIDTH), largest, 'float32'))
+    said = _bounds(main, 3)
+    for name, item in ((out.name, 8), (follows.name, 4)):
+        assert said[name] == item * least
+        assert taken[name] == item * max(least, int(largest) + 1)
+        assert name not in _exact(main)
+    report = memory_optimize(main, fetch_list=[follows])
+    assert {out.name, follows.name} <= set(report.unknown_sizes)
+
+
+def test_what_a_tensor_says_that_there_is_at_the_least_is_not_known() -> None:
+    with new_programs() as (main, _):
+        out = _count_of(data('x', -1, _WIDTH), paddle.full([1], 8, 'int32'))
+    assert out.name not in _bounds(main, 3)
+
+
 @pytest.mark.parametrize('build, names', [(_count, 1), (lambda x: paddle.unique(x), 0)])
 def test_the_report_names_what_nobody_can_bound(build: Callable[[Any], Any], names: int) -> None:
     with new_programs() as (main, _):

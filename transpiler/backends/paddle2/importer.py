@@ -185,7 +185,7 @@ class _Importer:
                  fetched: FrozenSet[str], skipped: FrozenSet[str], figures: bool,
                  registry: OpRegistry) -> None:
         self._message = message
-        self._shapes, self._at_most = inferred
+        self._shapes, self._at_most, self._at_least = inferred
         self._fetched = fetched
         self._skipped = skipped
         self._figures = figures
@@ -260,6 +260,8 @@ class _Importer:
                 value.size = self._size(value.shape, data_type)
             elif self._at_most.get((index, name)) is not None:
                 value.at_most = self._size(self._at_most[index, name], data_type)
+            elif self._at_least.get((index, name)) is not None:
+                value.at_least = self._size(self._at_least[index, name], data_type)
         return value
 
     def _size(self, shape: Tuple[Size, ...], data_type: int) -> Size:
@@ -395,6 +397,7 @@ class _Importer:
                                      shape=outer.shape,
                                      size=outer.size,
                                      at_most=outer.at_most,
+                                     at_least=outer.at_least,
                                      lod_level=outer.lod_level).id
 
     def _hand_out_gradients(self, op: Op, desc: framework_pb2.OpDesc, block: int,

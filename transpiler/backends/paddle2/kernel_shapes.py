@@ -1,7 +1,8 @@
 """Shapes that kernels give their results and compile-time shape inference does not say (Paddle 2.6.2 on a CPU).
 
 Found by running each kernel alone and comparing (`tests/backends/paddle2/test_kernel_shapes.py` does it again). Some are known
-before the run all the same: `correct` sets those. Where the data decides there may be a most: `at_most` gives it.
+before the run all the same: `correct` sets those. Where the data decides there may be a most, or a least: `at_most` and `at_least`
+give it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ _MOST: Mapping[str, Mapping[str, str]] = MappingProxyType({
     'generate_proposals_v2': {'RpnRois': 'Scores[0]*@post_nms_topN', 'RpnRoiProbs': 'Scores[0]*@post_nms_topN'},
     'matrix_nms': {'RoisNum': 'BBoxes[0]'},
 })  # yapf: disable
+# What an open dim of a result is at the least, where the data may make any number of it.
+_LEAST: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    'bincount': {'Out': '1*@minlength'},
+})  # yapf: disable
+LEAST_KINDS = frozenset(_LEAST)
 _PICK_ROWS = ('unique', 'unique_consecutive')
 _NUMBERS = MappingProxyType({
     core.VarDesc.VarType.FP32: np.float32,
@@ -74,13 +80,27 @@ def correct(op: core.OpDesc, kind: str, block: core.BlockDesc, contents: KnownCo
 
 def at_most(op: core.OpDesc, kind: str, name: str, shape: Shape, block: core.BlockDesc) -> Shape:
     """`shape` of the result `name`, its open dims as large as they can be; as it is where nobody knows."""
-    formulas = _MOST.get(kind, {})
+    most = _rows(op, block) if kind in _PICK_ROWS else None
+    return _with_dims(op, name, shape, block, _MOST.get(kind, {}), most)
+
+
+def at_least(op: core.OpDesc, kind: str, name: str, shape: Shape, block: core.BlockDesc) -> Shape:
+    """`shape` of the result `name`, its open dims as small as they can be; as it is where nobody knows."""
+    return _with_dims(op, name, shape, block, _LEAST.get(kind, {}))
+
+
+def _with_dims(op: core.OpDesc,
+               name: str,
+               shape: Shape,
+               block: core.BlockDesc,
+               formulas: Mapping[str, str],
+               dim: Optional[int] = None) -> Shape:
+    """`shape` with the number of the formula of its slot, or with `dim`, in the place of open dims."""
     slot = next((s for s in formulas if s in op.output_names() and name in op.output(s)), None)
     if slot is None:
         return shape
-    most = _rows(op, block) if kind in _PICK_ROWS else None
-    most = _number(formulas[slot], op, block) if most is None else most
-    return shape if most is None else tuple(most if dim < 0 else dim for dim in shape)
+    found = _number(formulas[slot], op, block) if dim is None else dim
+    return shape if found is None else tuple(found if dim < 0 else dim for dim in shape)
 
 
 def _rows(op: core.OpDesc, block: core.BlockDesc) -> Optional[int]:
@@ -92,14 +112,16 @@ def _rows(op: core.OpDesc, block: core.BlockDesc) -> Optional[int]:
 def _number(formula: str, op: core.OpDesc, block: core.BlockDesc) -> Optional[int]:
     """What `formula` is of the operands of `op`; None if a shape is not known, or an operand is not there."""
     factors = [part for part in formula.split('*') if not part.startswith('@')]
-    given = [op.attr(part[1:]) for part in formula.split('*') if part.startswith('@')]
+    named = [part[1:] for part in formula.split('*') if part.startswith('@')]
+    if not all(map(op.has_attr, named)):  # a tensor has it
+        return None
     slots: Dict[str, Tuple[Tensor, ...]] = {}
     for slot in op.input_names():
         shapes = [_dims(block, name) for name in op.input(slot)]
         slots[slot] = tuple(
             Tensor(None if s is None else tuple(map(Size.of, s)), 1) for s in shapes)
     found = evaluate('*'.join(factors), slots)
-    return None if found is None else math.prod(given) * found.evaluate({})
+    return None if found is None else math.prod(map(op.attr, named)) * found.evaluate({})
 
 
 def _shape(op: core.OpDesc, slot: str, block: core.BlockDesc) -> Optional[Shape]:

@@ -74,7 +74,7 @@ class Programs:
         check_blocks(imported.message, message)
         again = import_message(message,
                                fetched,
-                               inferred=lambda _: Inferred({}, {}),
+                               inferred=lambda _: Inferred({}, {}, {}),
                                figures=False,
                                registry=imported.registry)
         _check_names_kept(imported, written)

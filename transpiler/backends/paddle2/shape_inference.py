@@ -13,7 +13,7 @@ from paddle.base import core
 from transpiler.backends.paddle2.array_fills import FilledArrays
 from transpiler.backends.paddle2.contents import CONTENT_KINDS, KnownContents
 from transpiler.backends.paddle2.growth import grown, largest_of, unless_other
-from transpiler.backends.paddle2.kernel_shapes import at_most, correct
+from transpiler.backends.paddle2.kernel_shapes import at_least, at_most, correct
 from transpiler.backends.paddle2.kin import closed
 from transpiler.backends.paddle2.likeness import UNLIKE
 from transpiler.backends.paddle2.narrow_dims import Shape, back, replaced, stand_ins, wraps
@@ -86,13 +86,14 @@ class Inference:
     """Runs the shape inference of all ops, and keeps the largest shape that each name gets."""
 
     def __init__(self, tensors: Tensors, steps: List[List[Step]], shapes: Declared,
-                 row_counts: Mapping[str, int], results: Results,
-                 filled: Optional[FilledArrays]) -> None:
+                 row_counts: Mapping[str, int], results: Results, filled: Optional[FilledArrays],
+                 floors: bool) -> None:
         self._tensors = tensors
         self._steps = steps
         self._row_counts = row_counts  # by rank table
         self._results = results
         self._filled = filled  # if what the data decides is as large as it can be
+        self._floors = floors  # and as small as it can be where it may have any size
         self._words: Dict[str, int] = {}  # by rank table: rows of the sequences that it was made of
         self.failed: Set[Tuple[int, int]] = set()
         self.largest: Dict[VariableKey, Tuple[int, ...]] = {}
@@ -214,6 +215,8 @@ class Inference:
         for each in step.touched:
             self._tensors.set(each, self._shapes[each])
         shape = at_most(step.op, step.kind, key[1], shape, block)
+        if -1 in shape and self._floors:
+            shape = at_least(step.op, step.kind, key[1], shape, block)
         return self._filled.stacked(step.op, step.kind, shape) if self._filled else shape
 
     def _result(self, step: Step, block: core.BlockDesc) -> Result:

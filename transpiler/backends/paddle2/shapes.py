@@ -22,6 +22,7 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
 from transpiler.backends.paddle2.array_fills import FilledArrays, counted_arrays, trip_symbols
 from transpiler.backends.paddle2.descs import written_by
+from transpiler.backends.paddle2.kernel_shapes import LEAST_KINDS
 from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
 from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
                                                          Declared, Inference, Results, Step,
@@ -48,14 +49,16 @@ class _Probe:
 
 
 class Inferred(NamedTuple):
-    """Shapes of tensor variables; where one has none, `at_most` has one that no run goes beyond, if there is any."""
+    """Shapes of tensor variables; where one has none, `at_most` has one that no run goes beyond, if there is any, or else `at_least` one of
+    which no run has less."""
 
     shapes: Shapes
     at_most: Shapes
+    at_least: Shapes
 
 
 def infer(program: framework_pb2.ProgramDesc) -> Inferred:
-    """Shape of every tensor variable; None where a dim depends on data or can't be inferred: what is known of those at the most.
+    """Shape of every tensor variable; None where a dim depends on data or can't be inferred: what is known of those.
 
     A name that is written more than once has the largest of its shapes.
     """
@@ -66,18 +69,23 @@ def infer(program: framework_pb2.ProgramDesc) -> Inferred:
     shapes = _fit_all(declared, probes, fit)
     unknown = {key: declared[key] for key, shape in shapes.items() if shape is None}
     if not unknown:
-        return Inferred(shapes, {})
+        return Inferred(shapes, {}, {})
     most = probes.at_most(prober)
     at_most = _fit_all(unknown, most, fit_most)
     tied = tied_together([*most.doubled], by_op(most.failed()).values())
     if len(tied) < len(most.doubled):
         # What follows from an op that rejects all but equal ones is only known if they are one.
         together = probes.at_most(prober, {s: min(group) for group in tied for s in group})
-        left = {key: declared[key] for key, shape in at_most.items() if shape is None}
-        at_most.update(_fit_all(left, together, fit_most))
-    left = {key: declared[key] for key, shape in at_most.items() if shape is None}
-    at_most.update(_under_one_value(prober, probes, left))
-    return Inferred(shapes, at_most)
+        at_most.update(_fit_all(_left(declared, at_most), together, fit_most))
+    at_most.update(_under_one_value(prober, probes, _left(declared, at_most)))
+    left = _left(declared, at_most) if prober.has_floors else {}
+    at_least = _fit_all(left, probes.at_most(prober, floors=True), fit_most) if left else {}
+    return Inferred(shapes, at_most, at_least)
+
+
+def _left(declared: Declared, found: Shapes) -> Declared:
+    """Those of which no shape was found."""
+    return {key: declared[key] for key, shape in found.items() if shape is None}
 
 
 def _under_one_value(prober: _Prober, probes: _Probes, unknown: Declared) -> Shapes:
@@ -113,20 +121,21 @@ class _Probes(NamedTuple):
     small: Sequence[Tuple[int, _Probe]]
 
     def at_most(
-        self,
-        prober: _Prober,
-        one: Mapping[str, str] = MappingProxyType({}),
-        fixed: Mapping[str, int] = MappingProxyType({})
+            self,
+            prober: _Prober,
+            one: Mapping[str, str] = MappingProxyType({}),
+            fixed: Mapping[str, int] = MappingProxyType({}),
+            floors: bool = False,
     ) -> _Probes:
         """The same, with what the data decides as large as it can be; trips of loops are open dims here. `one`: symbols that are to be
-        one dim, by what it is called then; `fixed`: those that have one value."""
+        one dim, by what it is called then; `fixed`: those that have one value; `floors`: what may have any size is as small as it can be."""
         seeds, rows = self.seeds, self.rows
         every = [*self.doubled, *prober.trips.values()]
         symbols = list(dict.fromkeys(one.get(s, s) for s in every if s not in fixed))
 
         def probe(dims: Mapping[str, int]) -> _Probe:
             found = {s: fixed[s] if s in fixed else dims[one.get(s, s)] for s in every}
-            return prober.probe(seeds, rows, found, at_most=True)
+            return prober.probe(seeds, rows, found, at_most=True, floors=floors)
 
         small = _SMALL_PROBES if symbols else ()
         return _Probes(seeds, rows, probe(dict.fromkeys(symbols, PROBE)),
@@ -307,8 +316,10 @@ class _Prober:
               seeds: _Seeds,
               rows: Mapping[str, str],
               dims: Mapping[str, int],
-              at_most: bool = False) -> _Probe:
-        """`rows` are what `_row_symbols` gives, by other names. `at_most`: what the data decides is as large as it can be."""
+              at_most: bool = False,
+              floors: bool = False) -> _Probe:
+        """`rows` are what `_row_symbols` gives, by other names. `at_most`: what the data decides is as large as it can be; `floors`: what may
+        have any size is as small as it can be."""
         dims = {**dims, **{s: size.evaluate(dims) for s, size in self.products.items()}}
         entered = {}
         for name, symbols in seeds.items():
@@ -322,7 +333,7 @@ class _Prober:
         inference = Inference(self._tensors, self.steps, {
             **self._declared,
             **entered
-        }, counts, self._results, filled)
+        }, counts, self._results, filled, floors)
         inference.run(0)
         self._tensors.put_back()
         return _Probe({
@@ -330,6 +341,11 @@ class _Prober:
             **entered,
             **inference.largest
         }, frozenset(inference.failed))
+
+    @property
+    def has_floors(self) -> bool:
+        """Whether an op makes what may have any size, but no less than some."""
+        return any(step.kind in LEAST_KINDS for step in chain.from_iterable(self.steps))
 
     def find_products(self, seeds: _Seeds, rows: Mapping[str, str], symbols: Sequence[str],
                       base: _Probe) -> bool:
