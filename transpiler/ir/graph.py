@@ -86,8 +86,9 @@ class Value:
     @property
     def bound(self) -> Optional[Size]:
         """What figures have of it: its size, or else what it is at the most, or at the least; None if nobody knows."""
-        bounds = (self.size, self.at_most, self.at_least)
-        return next((each for each in bounds if each is not None), None)
+        if self.size is not None:
+            return self.size
+        return self.at_least if self.at_most is None else self.at_most
 
     @property
     def extent(self) -> Optional[Tuple[Tuple[Size, ...], FrozenSet[str]]]:

@@ -245,9 +245,10 @@ def _names_of(op: framework_pb2.OpDesc, named: _Named) -> Iterator[str]:
         n for a in op.attrs if a.type == framework_pb2.STRINGS and a.name in INNER_LISTS
         for n in a.strings
     ]
+    with_gradients = op.type != RUNS_BLOCK and runs_blocks(op)
     for name in (*named.every, *lists):
         yield name
-        if op.type != RUNS_BLOCK and runs_blocks(op):
+        if with_gradients:
             yield name + _GRADIENT
 
 
