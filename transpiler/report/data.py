@@ -247,8 +247,8 @@ class ReportData:
     `late_peak_bytes` are the peaks before and after if the runtime's collector frees late, None where that was not looked at.
     `unknown_workspaces` are the kinds of operators whose kernels nobody has asked what they allocate for themselves: no
     figure has that, and no budget bears it. `unknown_sizes` are the variables of which nobody knows before a run how large
-    they can become; the same holds for what they have beyond what they have at the least. `bounded_sizes` are those that are counted as large as the data of a run can make
-    them: the figures are upper bounds there. So they are if `bounded_layouts`: what kernels in layouts of their own (oneDNN) exchange with
+    they can become; the same holds for what they have beyond what they have at the least. `bounded_sizes` are those that are
+    counted as large as the data of a run can make them: the figures are upper bounds there. So they are if `bounded_layouts`: what kernels in layouts of their own (oneDNN) exchange with
     others counts as held to the end of the first run.
     `grows_elsewhere`: a run with inputs of other sizes, or on another way through the branches, needs more than the untouched program;
     no other plan keeps to the budget.

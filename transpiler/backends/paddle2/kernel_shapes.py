@@ -94,12 +94,12 @@ def _with_dims(op: core.OpDesc,
                shape: Shape,
                block: core.BlockDesc,
                formulas: Mapping[str, str],
-               dim: Optional[int] = None) -> Shape:
-    """`shape` with the number of the formula of its slot, or with `dim`, in the place of open dims."""
+               known: Optional[int] = None) -> Shape:
+    """`shape` with the number of the formula of its slot, or what is `known` if anything is, in the place of open dims."""
     slot = next((s for s in formulas if s in op.output_names() and name in op.output(s)), None)
     if slot is None:
         return shape
-    found = _number(formulas[slot], op, block) if dim is None else dim
+    found = _number(formulas[slot], op, block) if known is None else known
     return shape if found is None else tuple(found if dim < 0 else dim for dim in shape)
 
 
