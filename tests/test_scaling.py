@@ -22,6 +22,8 @@ from transpiler.errors import TranspilerError
 MOST = 2.3
 # As many calls for each op of a deeper program, and a few more for what is found by halving.
 LINEAR = 1.05
+# What each of many branches, which stand one inside the other, is asked of those around it is little.
+NESTED = 1.5
 
 
 def ops(n: int, x: Any) -> Any:
@@ -121,6 +123,11 @@ def test_work_does_not_grow_faster_than_the_square(name: str) -> None:
     ]
     assert math.log2(counted[2] / counted[1]) < MOST, counted
     assert counted[2] > counted[0]
+
+
+def test_many_branches_take_little_more_than_as_many_calls_for_each() -> None:
+    fewer, more = (calls(branches, n, trained=False) for n in (32, 64))
+    assert math.log2(more / fewer) < NESTED, (fewer, more)
 
 
 def planning_calls(program: str, layers: int, runtime: str) -> int:

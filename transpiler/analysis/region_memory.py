@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator, List, NamedTuple,
-                    Optional, Set, Tuple, TypeVar, Union)
+                    Optional, Tuple, TypeVar, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -81,11 +81,15 @@ class RegionMemory:
         other._measure(dims)
         return other
 
-    def reordered(self, graph: Graph, lifetimes: Lifetimes) -> RegionMemory:
-        """The same of `graph`, whose ops stand in another order: what is kept stays what it is."""
+    def reordered(self, graph: Graph, lifetimes: Lifetimes, region: int) -> RegionMemory:
+        """The same of `graph`, in which the ops of `region` stand in another order: what is kept stays what it is, and what
+        arrives in the region around."""
         other = copy.copy(self)
         other.graph, other.lifetimes = graph, lifetimes
         other._left, other._at_any_size = {}, {}
+        if region:
+            around = self.graph.regions[self.graph.regions[region].parent]
+            other._at_any_size['arrivals', around.id] = self.arrivals(around)
         return other
 
     def once_for_all_sizes(self, what: Hashable, work_out: Callable[[], _T]) -> _T:
@@ -156,20 +160,32 @@ class RegionMemory:
                                        lambda: dict(self._find_arrivals(region)))
 
     def _find_arrivals(self, region: Region) -> Iterator[Tuple[int, Arrival]]:
-        around, op = self.graph.regions[region.parent], self.lifetimes.position[region.op]
-        outer = self.arrivals(around)
-        for storage, ops in self._touching.get(region.id, {}).items():
-            at = min(self.lifetimes.position[each] for each in ops)
-            lifetime = self.lifetimes.by_region[around.id].get(storage)
-            if self.graph.values[storage].fed:  # it is there, whoever is the first to touch it
-                continue
-            if lifetime is not None and lifetime.first == op and lifetime.storages == (storage,):
-                size = lifetime.size
-            elif storage in outer and outer[storage].at == op:
-                size = outer[storage].size
-            else:
-                continue
-            yield storage, Arrival(at, size, self._handed_over(region, at, storage, size))
+        op, around = self.lifetimes.position[region.op], self.graph.regions[region.parent]
+        born = self._born(around).get(op, ())
+        sizes = {s: a.size for s, a in self.arrivals(around).items() if a.at == op}
+        sizes.update((each.storages[0], each.size) for each in born if len(each.storages) == 1)
+        for storage, size in sizes.items():
+            at = self._first_touch(region, storage)
+            # What is fed is there, whoever is the first to touch it.
+            if at is not None and not self.graph.values[storage].fed:
+                yield storage, Arrival(at, size, self._handed_over(region, at, storage, size))
+
+    def _born(self, region: Region) -> Dict[int, List[Lifetime]]:
+        """By position in `region`: the lifetimes that begin there."""
+        return self.once_for_all_sizes(('born', region.id), lambda: self._find_born(region))
+
+    def _find_born(self, region: Region) -> Dict[int, List[Lifetime]]:
+        found: Dict[int, List[Lifetime]] = {}
+        for lifetime in self.lifetimes.by_region[region.id].values():
+            found.setdefault(lifetime.first, []).append(lifetime)
+        return found
+
+    def _first_touch(self, region: Region, storage: int) -> Optional[int]:
+        """The position in `region` of the first op that touches that storage of a region around, or has in it what does."""
+        seen = (self.lifetimes.seen_from(op, region.id)
+                for op, home in self._touching.get(storage, ())
+                if not self._is_within(home, region.id))
+        return min((at for at, after in seen if at >= 0 and not after), default=None)
 
     def _handed_over(self, region: Region, at: int, storage: int, size: Size) -> Optional[Lifetime]:
         """What of `region` ends at this position of it, where an op gives its buffer to `storage` of a region around."""
@@ -183,16 +199,19 @@ class RegionMemory:
                     None)
 
     @cached_property
-    def _touching(self) -> Dict[int, Dict[int, Set[int]]]:
-        """By region, and by storage of a region around it: its ops that touch that, or have in them what does."""
-        found: Dict[int, Dict[int, Set[int]]] = {}
+    def _touching(self) -> Dict[int, List[Tuple[Op, int]]]:
+        """By storage: the ops that touch it, each with the region that what it touches belongs to."""
+        found: Dict[int, List[Tuple[Op, int]]] = {}
         for home in self.graph.regions:
             for op, value in self.lifetimes.touches(home.id):
-                storage, inside, at = self.graph.values[value].storage, op.region, op.id
-                while inside not in (home.id, -1):
-                    found.setdefault(inside, {}).setdefault(storage, set()).add(at)
-                    inside, at = self.graph.regions[inside].parent, self.graph.regions[inside].op
+                found.setdefault(self.graph.values[value].storage, []).append((op, home.id))
         return found
+
+    def _is_within(self, inner: int, region: int) -> bool:
+        """Whether region `inner` is `region`, or is in it; those inside come after those around them."""
+        while inner > region:
+            inner = self.graph.regions[inner].parent
+        return inner == region
 
     # What a gradient hands out, and what is not there yet, or any more
 

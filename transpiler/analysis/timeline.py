@@ -345,7 +345,7 @@ class Timeline:
         graph = Graph(self.graph.values, self.graph.ops, regions)
         other = copy.copy(self)
         other.lifetimes = self.lifetimes.reordered(graph, region)
-        other._memory = self._memory.reordered(graph, other.lifetimes)
+        other._memory = self._memory.reordered(graph, other.lifetimes, region)
         other._once = {}
         inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
         inner.update(rises or {})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Iterable, List, Set
+from typing import AbstractSet, Dict, Iterable, List, Sequence, Set
 
 from transpiler.analysis.positions import Positions
-from transpiler.ir import Graph, Op
+from transpiler.ir import Graph, Op, Region
 from transpiler.ir.boundary import state_of_calls
 
 
@@ -21,6 +21,13 @@ class Writers:
             found = self._inside[region.id]
             for op in graph.region_ops(region.id):
                 found.update(self._written_by(op))
+        self._gradients: Dict[int, List[Region]] = {}
+        for region in graph.regions:
+            self._gradients.setdefault(region.forward, []).append(region)
+
+    def gradients(self, region: int) -> Sequence[Region]:
+        """The regions that are the gradient of `region`."""
+        return self._gradients.get(region, ())
 
     def inside(self, region: int) -> AbstractSet[int]:
         """Storages that some op of `region` writes, at any depth."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import List, Mapping, Set
 
 from transpiler.analysis.cost import CostModel
-from transpiler.analysis.positions import Positions
 from transpiler.analysis.writers import Writers
 from transpiler.ir import UNCOPIED, Graph, OpFacts, Region, RegionKind
 from transpiler.passes.context import PassContext
@@ -25,7 +24,7 @@ def drop_invariant_copies(graph: Graph, context: PassContext) -> Graph:
     writers = Writers(graph)
     for region in _training_loops(graph):  # outer loops come first
         for outer, copy in region.arguments:
-            written = _written_in(graph, writers, graph.values[copy].storage, region)
+            written = _written_in(writers, graph.values[copy].storage, region)
             if not written and is_stable(graph, writers, outer, region):
                 _drop(graph, region, outer, copy, seen_by_gradient(graph, outer, region))
                 context.saved_seconds += copying_seconds(graph, region, outer, context.cost,
@@ -76,11 +75,11 @@ def is_stable(graph: Graph, writers: Writers, value: int, loop: Region) -> bool:
     or itself runs in a region for which the same is true.
     """
     storage = graph.values[value].storage
-    while not _written_in(graph, writers, storage, loop):
+    while not _written_in(writers, storage, loop):
         around = graph.regions[loop.parent]
         if graph.values[value].region == around.id:
             start = writers.positions.of[loop.op]
-            end = _gradient_position(graph, writers.positions, loop, around)
+            end = _gradient_position(graph, writers, loop, around)
             return not writers.written(storage, around.ops[start + 1:end])
         if storage not in writers.inside(around.id) and any(
                 outer == value for outer, _ in around.arguments):
@@ -89,17 +88,17 @@ def is_stable(graph: Graph, writers: Writers, value: int, loop: Region) -> bool:
     return False
 
 
-def _written_in(graph: Graph, writers: Writers, storage: int, loop: Region) -> bool:
+def _written_in(writers: Writers, storage: int, loop: Region) -> bool:
     """Whether an op of the loop, or of its gradient, writes `storage`."""
-    both = [loop.id, *(r.id for r in graph.regions if r.forward == loop.id)]
-    return any(storage in writers.inside(region) for region in both)
+    both = [loop, *writers.gradients(loop.id)]
+    return any(storage in writers.inside(region.id) for region in both)
 
 
-def _gradient_position(graph: Graph, positions: Positions, loop: Region, around: Region) -> int:
+def _gradient_position(graph: Graph, writers: Writers, loop: Region, around: Region) -> int:
     """Where in `around` the gradient runs; its end if it runs elsewhere, or nowhere."""
-    for region in graph.regions:
-        if region.forward == loop.id and graph.ops[region.op].region == around.id:
-            return positions.of[region.op]
+    for region in writers.gradients(loop.id):
+        if graph.ops[region.op].region == around.id:
+            return writers.positions.of[region.op]
     return len(around.ops)
 
 

@@ -29,8 +29,9 @@ def write_releases(graph: Graph,
         guarded: what the next op reads becomes operands of the RELEASE: they order the two, so that an executor that starts
             ops as soon as they are ready does not allocate before it has let go.
     """
-    buffers = graph.buffers()
-    shaped = graph.shapes_read()
+    if not (released or any(shared.get(op) for op in region.ops)):
+        return
+    named = _by_type(graph, released)
     old_ops, region.ops = region.ops, []
     for at, op in enumerate([None, *old_ops], START):
         if op is not None:
@@ -38,29 +39,43 @@ def write_releases(graph: Graph,
                 operands, results = zip(*shared[op])
                 add_op(graph, region.id, SHARE, operands, results)
             region.ops.append(op)
-        for values in _by_type(graph, shaped, buffers, released.get(at, ())):
+        for values in named.get(at, ()):
             following = graph.ops[old_ops[at + 1]] if at + 1 < len(old_ops) else None
             guards = _guards(graph, following, values) if guarded else ()
             add_op(graph, region.id, RELEASE, guards, tuple(values))
 
 
-def _by_type(graph: Graph, shaped: FrozenSet[int], buffers: Mapping[int, Tuple[int, ...]],
-             released: Iterable[Sequence[int]]) -> Iterator[List[int]]:
-    """The values of each RELEASE op. It leaves all with one type: those whose shape somebody reads, and with it the type, have
-    that type already."""
-    for mortal in released:
-        values = [each for v in mortal for each in buffers.get(v, (v,))]
-        found: Dict[str, List[int]] = {}
-        for v in values:
-            if graph.values[v].storage in shaped:
-                found.setdefault(graph.values[v].dtype, []).append(v)
-        others = [v for v in values if graph.values[v].storage not in shaped]
-        if len(found) < 2:
-            yield values
-            continue
-        first, *rest = found.values()
-        yield [*first, *others]
-        yield from rest
+def _by_type(graph: Graph,
+             released: Mapping[int, Iterable[Sequence[int]]]) -> Dict[int, List[List[int]]]:
+    """By position: the values of each RELEASE op. It leaves all with one type: those whose shape somebody reads, and with it the
+    type, have that type already."""
+    buffers = graph.buffers() if released else {}
+    named = {
+        at: [[each for v in mortal for each in buffers.get(v, (v,))] for mortal in groups]
+        for at, groups in released.items()
+    }
+    types = (
+        len({graph.values[v].dtype for v in values}) for each in named.values() for values in each)
+    if max(types, default=0) < 2:
+        return named
+    shaped = graph.shapes_read()
+    return {
+        at: [each for values in groups for each in _of_one_type(graph, shaped, values)]
+        for at, groups in named.items()
+    }
+
+
+def _of_one_type(graph: Graph, shaped: FrozenSet[int], values: List[int]) -> Iterator[List[int]]:
+    found: Dict[str, List[int]] = {}
+    for v in values:
+        if graph.values[v].storage in shaped:
+            found.setdefault(graph.values[v].dtype, []).append(v)
+    if len(found) < 2:
+        yield values
+        return
+    first, *rest = found.values()
+    yield [*first, *(v for v in values if graph.values[v].storage not in shaped)]
+    yield from rest
 
 
 def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
