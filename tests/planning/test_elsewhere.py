@@ -19,6 +19,7 @@ from transpiler.planning.runner import Runner
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 
 SEEDS = (2, 12, 37, 38, 40, 46, 48)  # all but one have plans that are refused
+LATE_SEEDS = (34, 68, 132)  # all have, where the collector is late
 MODELS = (COLLECTING, RETAINING,
           replace(RETAINING, name='retaining from the first run on', first_run_frees=False))
 
@@ -55,6 +56,21 @@ def test_what_needs_more_anywhere_grows_and_another_plan_is_chosen(model: Runtim
                 assert grows or each.needed_bytes > done.needed_bytes
                 refused += grows
     assert refused > 3 or model.collects
+
+
+def test_what_keeps_no_order_needs_no_more_if_the_collector_is_late() -> None:
+    options, refused = PlanOptions(parallel=True), 0
+    for seed in LATE_SEEDS:
+        graph = generated(seed)
+        dims = dims_of(graph, 3)
+        done = plan(graph, COLLECTING, dims, options)
+        limit = done.before.lagging_peak_bytes
+        assert done.after.lagging_peak_bytes <= limit
+        tried = tried_plans(Runner(graph, COLLECTING, dims, options, loose=True), OPTIMIZE)
+        refused += any(
+            each.after.peak_bytes < done.after.peak_bytes and each.after.lagging_peak_bytes > limit
+            for each in tried)
+    assert refused == len(LATE_SEEDS)
 
 
 @pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
