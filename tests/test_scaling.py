@@ -22,7 +22,7 @@ from transpiler.errors import TranspilerError
 MOST = 2.3
 # As many calls for each op of a deeper program, and a few more for what is found by halving.
 LINEAR = 1.05
-# What each of many branches, which stand one inside the other, is asked of those around it is little.
+# The branches of a `switch_case` stand one inside the other: hardly more is looked up for each where there are more around it.
 NESTED = 1.5
 
 

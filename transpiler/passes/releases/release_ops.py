@@ -47,8 +47,7 @@ def write_releases(graph: Graph,
 
 def _by_type(graph: Graph,
              released: Mapping[int, Iterable[Sequence[int]]]) -> Dict[int, List[List[int]]]:
-    """By position: the values of each RELEASE op. It leaves all with one type: those whose shape somebody reads, and with it the
-    type, have that type already."""
+    """By position: the values of each RELEASE op, which leaves all with one type."""
     buffers = graph.buffers() if released else {}
     named = {
         at: [[each for v in mortal for each in buffers.get(v, (v,))] for mortal in groups]
@@ -58,7 +57,7 @@ def _by_type(graph: Graph,
         len({graph.values[v].dtype for v in values}) for each in named.values() for values in each)
     if max(types, default=0) < 2:
         return named
-    shaped = graph.shapes_read()
+    shaped = graph.shapes_read()  # looks at all ops: only where there are two types
     return {
         at: [each for values in groups for each in _of_one_type(graph, shaped, values)]
         for at, groups in named.items()
@@ -66,6 +65,7 @@ def _by_type(graph: Graph,
 
 
 def _of_one_type(graph: Graph, shaped: FrozenSet[int], values: List[int]) -> Iterator[List[int]]:
+    """`values` by what one RELEASE op may name: those whose shape somebody reads, and with it the type, have its type already."""
     found: Dict[str, List[int]] = {}
     for v in values:
         if graph.values[v].storage in shaped:
