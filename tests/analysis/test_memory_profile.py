@@ -103,3 +103,5 @@ def test_a_rise_of_another_order_is_that_of_its_own_timeline(seed: int) -> None:
     other = Timeline(reordered(graph, order), COLLECTING, dims)
     given = graph.regions[0].ops
     assert timeline.rise_within(0, [given[i] for i in order]) == other.peak_bytes
+    for region in graph.regions:
+        assert timeline.rise_within(region.id, region.ops) == timeline.rise_of(region.id)

@@ -121,11 +121,12 @@ class Fullest:
         if place is None:
             self.total += amount
             return
-        members = self._members.setdefault(place.group, {})
-        members[place.member] = members.get(place.member, 0) + amount
+        group, member = place
+        members = self._members.setdefault(group, {})
+        members[member] = members.get(member, 0) + amount
         largest = max(members.values())
-        self.total += largest - self._largest.get(place.group, 0)
-        self._largest[place.group] = largest
+        self.total += largest - self._largest.get(group, 0)
+        self._largest[group] = largest
 
     def given(self, place: Optional[Place]) -> int:
         """The sum if this alternative is the one that was chosen."""

@@ -118,6 +118,9 @@ def bit_set(values: Iterable[int]) -> int:
 
 
 def _members(mask: int) -> FrozenSet[int]:
-    if not mask:
-        return frozenset()
-    return frozenset(i for i, bit in enumerate(bin(mask)[:1:-1]) if bit == '1')
+    bits, found = bin(mask)[:1:-1], []
+    at = bits.find('1')
+    while at >= 0:
+        found.append(at)
+        at = bits.find('1', at + 1)
+    return frozenset(found)

@@ -108,9 +108,9 @@ def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
     are zeros, is not made. What they would have read is kept until they are passed by, and so is what a name that they would have
     written to has from before."""
     left_out = {r: graph.ops[graph.regions[r].op] for r in branches}
-    ops = list(graph.ops)
+    ops, inside = list(graph.ops), _read_inside(graph)
     for op in left_out.values():
-        ops[op.id] = replace(op, operands=(*op.operands, *_read_from_around(graph, op)))
+        ops[op.id] = replace(op, operands=(*op.operands, *_read_from_around(graph, op, inside)))
     regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
     never = {
         v for r, op in left_out.items() if graph.regions[r].kind is RegionKind.BRANCH
@@ -131,11 +131,20 @@ def _never_chosen(graph: Graph, left_out: Set[int]) -> Set[int]:
     return choices.difference(*read)
 
 
-def _read_from_around(graph: Graph, op: Op) -> Iterator[int]:
-    """What ops inside of `op` read of the regions around it, and it does not name."""
+def _read_inside(graph: Graph) -> List[Set[int]]:
+    """By region: what its ops read, and those inside them."""
+    found: List[Set[int]] = [set() for _ in graph.regions]
+    for region in reversed(graph.regions):  # inner ones come after those around them
+        for op in graph.region_ops(region.id):
+            found[region.id].update(op.reads(), *(found[inner] for inner in op.regions))
+    return found
+
+
+def _read_from_around(graph: Graph, op: Op, inside: Sequence[Set[int]]) -> Iterator[int]:
+    """What ops inside of `op` read of the regions around it, and it does not name; `inside` is what each region reads."""
     around, region = set(), op.region
     while region >= 0:
         around.add(region)
         region = graph.regions[region].parent
-    read = {v for inner in graph.inside(op) for v in inner.reads()}
+    read: Set[int] = set().union(*(inside[region] for region in op.regions))
     return (v for v in sorted(read.difference(op.operands)) if graph.values[v].region in around)

@@ -188,13 +188,9 @@ def _opaque(graph: Graph) -> Set[int]:
 
 
 def _beside_arrays(graph: Graph) -> Set[int]:
-    found: Set[int] = set()
-    for op in graph.ops:
-        named = op.reads() + op.writes()
-        kinds = {graph.values[v].kind for v in named}
-        if not op.regions and kinds & {ValueKind.ARRAY, ValueKind.OTHER}:
-            found.update(named)
-    return found
+    arrays = {v.id for v in graph.values if v.kind in (ValueKind.ARRAY, ValueKind.OTHER)}
+    named = (op.reads() + op.writes() for op in graph.ops if arrays and not op.regions)
+    return set().union(*(values for values in named if not arrays.isdisjoint(values)))
 
 
 def _converted(graph: Graph) -> Set[int]:

@@ -10,7 +10,7 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tup
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace, act_by_name, hands_on
 from transpiler.analysis.memory_profile import Pair, taken_over
-from transpiler.analysis.positions import Positions, spans
+from transpiler.analysis.positions import OUTSIDE, Positions, spans
 from transpiler.ir import FORGET, RELEASE, Graph, Op, Region, RegionKind, Size, ValueKind
 from transpiler.ir.slotted import slotted
 from transpiler.runtime import Can, Runtime
@@ -61,6 +61,9 @@ class Lifetimes:
         self._emptied = _emptied_arrays(graph, self._by_name)
         # (op, storage given up, storage taking over) wherever the runtime works in place
         self.shared: List[Tuple[int, int, int]] = []
+        # By storage: the ops of other regions that touch it, and the region that what they touch belongs to
+        self.from_elsewhere: Dict[int, List[Tuple[Op, int]]] = {}
+        self._each_touch: Dict[int, List[Tuple[Op, int]]] = {}  # by home; for all orders
         self._collect()
         self._share_in_place(graph.regions)
         self._hold_to_the_end(graph.regions)
@@ -71,6 +74,8 @@ class Lifetimes:
             own, at = self.by_region[op.region], self.position[op.id]
             for value in self._touched(op):
                 facts = values[value]
+                if facts.region != op.region:
+                    self.from_elsewhere.setdefault(facts.storage, []).append((op, facts.region))
                 if facts.region != op.region or facts.storage in emptied:
                     self._touch(op, value)
                     continue
@@ -135,7 +140,9 @@ class Lifetimes:
     def _collect_again(self, home: int) -> None:
         """What region `home` owns, of which nothing has been collected yet."""
         own, values, position = self.by_region[home], self._graph.values, self.position
-        for op, value in self.touches(home):
+        if home not in self._each_touch:
+            self._each_touch[home] = self._find_each_touch(home)
+        for op, value in self._each_touch[home]:
             lifetime = own.get(values[value].storage)
             # Most are touched again, by ops of their own region.
             if lifetime is None or op.region != home or values[value].storage in self._emptied:
@@ -146,6 +153,15 @@ class Lifetimes:
                 lifetime.first = at
             elif at > lifetime.last:
                 lifetime.last = at
+
+    def _find_each_touch(self, home: int) -> List[Tuple[Op, int]]:
+        """The first of the `touches` by ops that stand at one place in region `home`, of each storage."""
+        found: Dict[Tuple[int, int], Tuple[Op, int]] = {}
+        for op, value in self.touches(home):
+            at = op.id if op.region == home else self.positions.within(op.region, home)
+            if at != OUTSIDE:
+                found.setdefault((at, self._graph.values[value].storage), (op, value))
+        return list(found.values())
 
     def touches(self, home: int) -> Sequence[Tuple[Op, int]]:
         """(op, value) wherever an op, of any region, keeps the storage of a value of region `home` alive."""
@@ -177,16 +193,18 @@ class Lifetimes:
 
     def _touch(self, op: Op, value: int) -> None:
         """For any op that may see `value`: of its own region, within it, or one that continues its scope."""
-        home = self._graph.values[value].region
-        at, kept = self.positions.seen_from(op, home)
-        if at < 0 or at > self.emptied_at(value):
+        facts = self._graph.values[value]
+        at, kept = self.positions.seen_from(op, facts.region)
+        if at < 0 or (self._emptied and at > self.emptied_at(value)):
             return
-        lifetime = self._at(home, self._graph.values[value].storage, at)
-        if lifetime is not None:
-            lifetime.first, lifetime.last = min(lifetime.first, at), max(lifetime.last, at)
-            lifetime.kept = lifetime.kept or kept
-            if kept:
-                lifetime.last = max(lifetime.last, len(self._graph.regions[home].ops) - 1)
+        lifetime = self._at(facts.region, facts.storage, at)
+        if lifetime is None:
+            return
+        lifetime.kept = lifetime.kept or kept
+        if at < lifetime.first:
+            lifetime.first = at
+        if at > lifetime.last:
+            lifetime.last = at
 
     def emptied_at(self, value: int) -> float:
         """Where an array is emptied for good: those who name it later find nothing in it."""

@@ -9,6 +9,8 @@ from typing import Dict, Tuple
 from transpiler.ir import FORGET, Graph, Op
 from transpiler.ir.slotted import slotted
 
+OUTSIDE, AFTER = -1, -2  # of a region, in place of an op of another that has it inside
+
 
 class Positions:
     """Positions of ops in the op lists of their regions."""
@@ -16,20 +18,18 @@ class Positions:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.of: Dict[int, int] = {op: i for r in graph.regions for i, op in enumerate(r.ops)}
-        self._around: Dict[Tuple[int, int], Tuple[int, bool]] = {}  # by region within, and home
+        self._within: Dict[Tuple[int, int], int] = {}  # by region and home, see `within`
 
     def reordered(self, graph: Graph, region: int) -> Positions:
         """The same for `graph`, in which the ops of `region` stand in another order."""
         found = copy.copy(self)
         found._graph = graph
         found.of = {**self.of, **{op: i for i, op in enumerate(graph.regions[region].ops)}}
-        found._around = {}
         return found
 
     def update(self, region: int) -> None:
         """After ops were added to `region`, or moved there."""
         self.of.update((op, i) for i, op in enumerate(self._graph.regions[region].ops))
-        self._around.clear()
 
     def seen_from(self, op: Op, home: int) -> Tuple[int, bool]:
         """Position in region `home` of `op`, or of the op of `home` that contains it.
@@ -39,21 +39,35 @@ class Positions:
         """
         if op.region == home:
             return self.of[op.id], False
-        key = op.region, home
-        if key not in self._around:
-            self._around[key] = self._find_around(*key)
-        return self._around[key]
+        within = self._within.get((op.region, home))
+        if within is None:
+            within = self._find_within(op.region, home)
+        if within >= 0:
+            return self.of[within], False
+        return (len(self._graph.regions[home].ops) - 1, True) if within == AFTER else (-1, False)
 
-    def _find_around(self, region: int, home: int) -> Tuple[int, bool]:
-        while True:
-            facts = self._graph.regions[region]
+    def within(self, region: int, home: int) -> int:
+        """The op of `home` that `region` is in, wherever that stands; `AFTER` if it continues the scope of `home`, `OUTSIDE` if neither."""
+        found = self._within.get((region, home))
+        return self._find_within(region, home) if found is None else found
+
+    def _find_within(self, region: int, home: int) -> int:
+        regions, known, passed = self._graph.regions, self._within, []
+        found = None
+        while found is None:
+            passed.append(region)
+            facts = regions[region]
             if facts.forward == home:
-                return len(self._graph.regions[home].ops) - 1, True
-            if facts.parent < 0:
-                return -1, False
-            if facts.parent == home:
-                return self.of[facts.op], False
-            region = facts.parent
+                found = AFTER
+            elif facts.parent < 0:
+                found = OUTSIDE
+            elif facts.parent == home:
+                found = facts.op
+            else:
+                region = facts.parent
+                found = known.get((region, home))
+        known.update(((each, home), found) for each in passed)
+        return found
 
 
 @slotted
@@ -78,8 +92,8 @@ def spans(graph: Graph) -> Dict[int, Span]:
     of, values = positions.of, graph.values
     found: Dict[int, Span] = {}
     for op in graph.walk():
-        reads, writes, data, inside = op.reads(), op.writes(), op.data_reads(), op.region
-        here = of[op.id]
+        reads, writes, inside, here = op.reads(), op.writes(), op.region, of[op.id]
+        shapes = op.facts.shape_only and set(op.shape_reads()).difference(writes)
         for value in dict.fromkeys(reads + writes):
             home = values[value].region
             at, kept = (here, False) if home == inside else positions.seen_from(op, home)
@@ -95,7 +109,7 @@ def spans(graph: Graph) -> Dict[int, Span]:
                 span.first = at
             if at > span.shape_last:
                 span.shape_last = at
-            if at > span.last and (kept or value in data or value in writes):
+            if at > span.last and (kept or not shapes or value not in shapes):
                 span.last = at
             span.kept = span.kept or kept
     return found

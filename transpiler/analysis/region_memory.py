@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
-from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator, List, NamedTuple,
-                    Optional, Tuple, TypeVar, Union)
+from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterable, Iterator, List, Mapping,
+                    NamedTuple, Optional, Sequence, Tuple, TypeVar, Union)
 
 from transpiler.analysis.alternatives import Alternatives, Fullest, Place, fullest
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -47,6 +46,18 @@ class Arrival(NamedTuple):
     handed: Optional[Lifetime] = None
 
 
+class _Evaluated(Dict[Size, int]):
+    """Sizes for these dims, each worked out when it is first asked for."""
+
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        super().__init__()
+        self._dims = dims
+
+    def __missing__(self, size: Size) -> int:
+        found = self[size] = size.evaluate(self._dims)
+        return found
+
+
 class RegionMemory:
     """By region: where its storages are, what it hands out, lacks, keeps for its gradient and leaves behind.
 
@@ -73,7 +84,7 @@ class RegionMemory:
         self._left: Dict[int, List[Left]] = {}
         self._kept: Dict[int, int] = {}
         self._collected: Dict[Tuple[int, bool], int] = {}
-        self._evaluated: Dict[Size, int] = {}
+        self._evaluated = _Evaluated(dims)
 
     def at(self, dims: Dict[str, int]) -> RegionMemory:
         """The same for other values of the symbolic dims."""
@@ -100,10 +111,7 @@ class RegionMemory:
 
     def evaluate(self, size: Size) -> int:
         """Bytes, or a count, for the concrete dims."""
-        found = self._evaluated.get(size)
-        if found is None:
-            found = self._evaluated[size] = size.evaluate(self.dims)
-        return found
+        return self._evaluated[size]
 
     # Where memory is, of what excludes each other
 
@@ -182,10 +190,22 @@ class RegionMemory:
 
     def _first_touch(self, region: Region, storage: int) -> Optional[int]:
         """The position in `region` of the first op that touches that storage of a region around, or has in it what does."""
-        seen = (self.lifetimes.seen_from(op, region.id)
-                for op, home in self._touching.get(storage, ())
-                if not self._is_within(home, region.id))
-        return min((at for at, after in seen if at >= 0 and not after), default=None)
+        firsts = self.once_for_all_sizes(('touched', storage), lambda: self._find_touched(storage))
+        return firsts.get(region.id)
+
+    def _find_touched(self, storage: int) -> Dict[int, int]:
+        """By region inside those that the values of `storage` belong to: where it is first touched."""
+        regions, position = self.graph.regions, self.lifetimes.position
+        found: Dict[int, int] = {}
+        for op, home in self.lifetimes.from_elsewhere.get(storage, ()):
+            inner, at = op.region, op.id
+            while not self._is_within(home, inner):
+                first = found.get(inner)
+                found[inner] = position[at] if first is None else min(first, position[at])
+                if first is not None:  # in the regions around, both stand where the same op does
+                    break
+                inner, at = regions[inner].parent, regions[inner].op
+        return found
 
     def _handed_over(self, region: Region, at: int, storage: int, size: Size) -> Optional[Lifetime]:
         """What of `region` ends at this position of it, where an op gives its buffer to `storage` of a region around."""
@@ -197,15 +217,6 @@ class RegionMemory:
             each for each in own
             if source in each.storages and each.last == at and each.size == size and not each.kept),
                     None)
-
-    @cached_property
-    def _touching(self) -> Dict[int, List[Tuple[Op, int]]]:
-        """By storage: the ops that touch it, each with the region that what it touches belongs to."""
-        found: Dict[int, List[Tuple[Op, int]]] = {}
-        for home in self.graph.regions:
-            for op, value in self.lifetimes.touches(home.id):
-                found.setdefault(self.graph.values[value].storage, []).append((op, home.id))
-        return found
 
     def _is_within(self, inner: int, region: int) -> bool:
         """Whether region `inner` is `region`, or is in it; those inside come after those around them."""
@@ -226,6 +237,9 @@ class RegionMemory:
 
     def _sums(self, gradient: Region) -> Dict[int, Lifetime]:
         """Where the gradients of all trips are added up: made at the end of the first trip."""
+        return self.once_for_all_sizes(('sums', gradient.id), lambda: self._find_sums(gradient))
+
+    def _find_sums(self, gradient: Region) -> Dict[int, Lifetime]:
         around = self.lifetimes.by_region[self.graph.ops[gradient.op].region]
         at = self.lifetimes.position[gradient.op]
         outer = (self.graph.values[v].storage for _, v in gradient.results)
@@ -288,9 +302,13 @@ class RegionMemory:
         """Whether the trips of `region` add to arrays while the scopes that they read go."""
         return self._waits_for_sums(region) and bool(self._growing(region))
 
-    def handed_out(self, op: Op) -> Iterator[Resident]:
+    def handed_out(self, op: Op) -> List[Resident]:
         """Gradients that regions hand out: the runtime copies a branch's when it is through, or adds a trip's to the sum of
         all, and then lets go of them. A buffer that the region has moved out itself is there once."""
+        return self.once_for_all_sizes(('handed out', op.id),
+                                       lambda: list(self._find_handed_out(op)))
+
+    def _find_handed_out(self, op: Op) -> Iterator[Resident]:
         for region in map(self.graph.regions.__getitem__, op.regions):
             if region.kind.is_gradient:
                 moved = self.moved_out_of(region)
@@ -302,14 +320,17 @@ class RegionMemory:
 
     def gradient_branch(self, op: Op) -> Optional[Region]:
         """The region of `op` if that is the gradient of a branch, taken or not."""
-        regions = [self.graph.regions[r] for r in op.regions]
-        is_one = len(regions) == 1 and regions[0].kind is RegionKind.BRANCH_GRADIENT
-        return regions[0] if is_one and self.alternatives is not None else None
+        if len(op.regions) != 1 or self.alternatives is None:
+            return None
+        region = self.graph.regions[op.regions[0]]
+        return region if region.kind is RegionKind.BRANCH_GRADIENT else None
 
     def popping(self, op: Op) -> List[Region]:
         """The regions of `op`, if one is the gradient of a branch that is through with what that has kept when it ends."""
+        if not self.alternatives:
+            return []
         regions = [self.graph.regions[r] for r in op.regions]
-        return regions if self.alternatives and any(r.pops for r in regions) else []
+        return regions if any(r.pops for r in regions) else []
 
     def total(self, residents: Iterable[Resident]) -> int:
         """Bytes of all of them."""
@@ -359,18 +380,23 @@ class RegionMemory:
         """What the fullest trip of `region` leaves behind, but for the scopes inside it."""
         return fullest(self._kept_storages(region), lambda each: self.evaluate(each.size))
 
-    def _kept_storages(self, region: Region) -> Iterator[Tuple[Optional[Place], Lifetime]]:
-        return ((place, lifetime) for lifetime, place in self.placed(region) if lifetime.kept)
+    def _kept_storages(self, region: Region) -> Sequence[Tuple[Optional[Place], Lifetime]]:
+        return self.once_for_all_sizes(
+            ('kept', region.id),
+            lambda: [(place, each) for each, place in self.placed(region) if each.kept])
 
-    def copied(self, region: Region) -> Iterator[Tuple[Optional[Place], Lifetime]]:
+    def copied(self, region: Region) -> Sequence[Tuple[Optional[Place], Lifetime]]:
         """What `region` has made and keeps, if it is there twice while its last op runs."""
-        copies = region.copies_kept and not self.lifetimes.runtime.by_data
-        return self._kept_storages(region) if copies else iter(())
+        if not region.copies_kept or self.lifetimes.runtime.by_data:
+            return ()
+        return self._kept_storages(region)
 
     def popped(self, region: Region) -> Dict[int, Tuple[int, Size]]:
         """By storage that the forward part of `region` has kept: the position here of its last reader, who ends it, and its size."""
-        return self.once_for_all_sizes(
-            ('popped', region.id), lambda: dict(self._find_popped(region)) if region.pops else {})
+        if not region.pops:
+            return {}
+        return self.once_for_all_sizes(('popped', region.id),
+                                       lambda: dict(self._find_popped(region)))
 
     def _find_popped(self, region: Region) -> Iterator[Tuple[int, Tuple[int, Size]]]:
         forward = self.graph.regions[region.forward]

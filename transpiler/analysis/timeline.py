@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import (Any, Callable, Dict, FrozenSet, Hashable, Iterator, List, Mapping, NamedTuple,
                     Optional, Sequence, Tuple, TypeVar)
 
@@ -58,11 +57,6 @@ class _Changes:
         else:
             self.chosen.setdefault(at, []).append((place, amount))
 
-    def apply(self, at: int, live: Fullest) -> None:
-        live.total += self.always[at]
-        for place, amount in self.chosen.get(at, ()):
-            live.add(place, amount)
-
 
 class _Entry(NamedTuple):
     """A region begins inside the op at this position of the one around it, and finds `base` bytes."""
@@ -89,7 +83,7 @@ class Timeline:
         self.lifetimes = Lifetimes(graph, runtime)
         # A runtime that retains has, of each branch, what was left when it was last taken.
         alternatives = Alternatives(graph, self.lifetimes.positions) if runtime.collects else None
-        self._order: Sequence[int] = tuple(_nested(graph, 0))  # of `points`
+        self._order: Sequence[int] = tuple(op.id for op in graph.walk())  # of `points`
         # Of the main region, where nothing runs inside its ops, and nothing excludes anything.
         self._allocations = None if len(graph.regions) > 1 or alternatives else Allocations(
             self.lifetimes.by_region[0].values(), len(self._order),
@@ -244,9 +238,10 @@ class Timeline:
         """Bytes that exist while `op` hands out what its regions made, besides what lives where it stands. Arrays grow as
         scopes go, and the scopes inside a branch's go first: what is never there together is not counted, so it may be less
         than nothing."""
-        adding = [
-            r for r in map(self.graph.regions.__getitem__, op.regions) if self._memory.grows(r)
-        ]
+        inside = [self.graph.regions[r] for r in op.regions]
+        if not any(r.kind.is_gradient for r in inside):
+            return 0
+        adding = [r for r in inside if self._memory.grows(r)]
         never_whole = sum(
             self._memory.missing_bytes(r, self._memory.missing_in_sums(r)) for r in adding)
         branch = self._memory.gradient_branch(op)
@@ -311,12 +306,16 @@ class Timeline:
                 self._enter(at, op, Fullest(own.bytes[at]), late, own)
             return own
         entering, level = dict(inner), Fullest(base)
-        for at in range(len(region.ops)):
-            before.apply(at, level)
+        for at, (more, less) in enumerate(zip(before.always, after.always)):
+            level.total += more
+            for place, amount in before.chosen.get(at, ()):
+                level.add(place, amount)
             own.bytes.append(level.total)
             if at in entering:
                 self._enter(at, entering[at], level, late, own)
-            after.apply(at, level)
+            level.total += less
+            for place, amount in after.chosen.get(at, ()):
+                level.add(place, amount)
         return own
 
     def _enter(self, at: int, op: Op, live: Fullest, late: Optional[_Late], own: _Own) -> None:
@@ -340,17 +339,22 @@ class Timeline:
                     rises: Optional[Mapping[int, int]] = None) -> int:
         """The most that is added while `region` runs, if its ops stood in the order of `ops`: what runs inside them, and around
         it, stays as it is. `rises` is the same of the regions inside, where it is not what it was."""
+        rises = rises or {}
         regions = list(self.graph.regions)
-        regions[region] = replace(regions[region], ops=list(ops))
+        regions[region] = regions[region].with_ops(ops)
         graph = Graph(self.graph.values, self.graph.ops, regions)
         other = copy.copy(self)
         other.lifetimes = self.lifetimes.reordered(graph, region)
         other._memory = self._memory.reordered(graph, other.lifetimes, region)
         other._once = {}
-        inner = {r: peak - self._bases[r] for r, peak in self._peaks.items()}
-        inner.update(rises or {})
         own = other._own(regions[region], 0, late=None)
-        return max([*own.bytes, *(e.base + inner[e.region.id] for e in own.entries)], default=0)
+        inner = (each.base + rises.get(each.region.id, self.rise_of(each.region.id))
+                 for each in own.entries)
+        return max([*own.bytes, *inner], default=0)
+
+    def rise_of(self, region: int) -> int:
+        """The most that is added while `region` runs, as it is."""
+        return self._peaks[region] - self._bases[region]
 
     def peak_within(self, region: int, ops: Sequence[int]) -> int:
         """The most that exists while `region` runs in that order."""
@@ -360,15 +364,16 @@ class Timeline:
         """What changes before and after each op of `region`; storages end as late as `late` says."""
         lag, released = (late.ops(region), late.released) if late else (0, frozenset())
         before, after = _Changes(len(region.ops)), _Changes(len(region.ops) + lag)
+        evaluate, begins, ends = self._memory.evaluate, before.always, after.always
         for lifetime, place in self._memory.placed(region):
-            size, until = self.evaluate(lifetime.size), lifetime.last
+            size, until = evaluate(lifetime.size), lifetime.last
             if lag and self.graph.ops[region.ops[until]].kind != RELEASE:
                 until += lag
                 if released.issuperset(lifetime.storages):
                     until = min(until, self._release_position(region, lifetime))
             if place is None:  # as of most
-                before.always[lifetime.first] += size
-                after.always[until] -= size
+                begins[lifetime.first] += size
+                ends[until] -= size
             else:
                 before.note(lifetime.first, place, size)
                 after.note(until, place, -size)
@@ -377,7 +382,7 @@ class Timeline:
             after.note(at, place, amount)
             after.note(at + asleep, place, -amount)
         for arrival in self._memory.arrivals(region).values():
-            before.note(arrival.at, None, self.evaluate(arrival.size))
+            before.note(arrival.at, None, evaluate(arrival.size))
             if arrival.handed:
                 place, size = self._memory.place_of(region,
                                                     arrival.handed), self.evaluate(arrival.size)
@@ -410,14 +415,6 @@ class Timeline:
                     trips = 1 if is_branch else 1 + self.trips_late(inner)
                     yield (at, self._memory.place(inner),
                            trips * self._memory.collected_in(inner, asleep))
-
-
-def _nested(graph: Graph, region: int) -> Iterator[int]:
-    """The ops of `region`, those that run in it behind the op that runs them."""
-    for op in graph.region_ops(region):
-        yield op.id
-        for inner in op.regions:
-            yield from _nested(graph, inner)
 
 
 def _never_in_main(region: Region) -> int:

@@ -123,7 +123,8 @@ def _beside_grown(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """The same for what a loop makes larger with each trip, of what the trip before has left under the name: what is carried to the
     next trip, and all else where nothing is freed and all trips have one scope."""
     found: Dict[int, int] = {}
-    if not graph.has_bounds or len(graph.regions) == 1:
+    if len(graph.regions) == 1 or not once_for(graph, timeline, 'has bounds',
+                                               lambda: graph.has_bounds):
         return found
     emptied = {
         graph.values[v].storage for op in graph.walk() if op.kind == RELEASE for v in op.writes()

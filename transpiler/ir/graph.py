@@ -6,7 +6,7 @@ import enum
 import operator
 from dataclasses import dataclass, field, fields, replace
 from typing import (AbstractSet, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
-                    Optional, Tuple)
+                    Optional, Set, Tuple)
 
 from transpiler.ir.facts import OpFacts
 from transpiler.ir.intrinsics import UNCOPIED
@@ -300,6 +300,15 @@ class Region:
     frees_at_once: bool = False  # what dies in it is freed before the next op starts, by no thread of its own
     when: When = frozenset()  # of values written once: it runs only then
 
+    def with_ops(self, ops: Iterable[int]) -> Region:
+        """The same region with these ops, in a list of its own."""
+        found = Region(*_facts_of_region(self))
+        found.ops = list(ops)
+        return found
+
+
+_facts_of_region = operator.attrgetter(*(f.name for f in fields(Region)))
+
 
 @dataclass
 class Graph:
@@ -379,6 +388,14 @@ class Graph:
         for region in op.regions:
             yield from self.walk(region)
 
+    def in_loops(self) -> Set[int]:
+        """Bodies of loops and of their gradients, and the regions inside them."""
+        found: Set[int] = set()
+        for region in self.regions:  # inner ones come after those around them
+            if region.kind.is_loop or region.parent in found:
+                found.add(region.id)
+        return found
+
     def runs_of(self, region: int, home: int = 0) -> Size:
         """How often `region` runs while `home`, itself or a region around it, runs once; a branch as if it were taken."""
         runs = ONE
@@ -390,12 +407,11 @@ class Graph:
     def copy(self) -> Graph:
         """A graph whose values and regions may be changed without changing this one's; ops are shared."""
         return Graph([v.copy() for v in self.values], list(self.ops),
-                     [replace(r, ops=list(r.ops)) for r in self.regions])
+                     [r.with_ops(r.ops) for r in self.regions])
 
     def fork(self) -> Graph:
         """The same, but its values are those of this graph: `change` alone gives it others."""
-        return Graph(list(self.values), list(self.ops),
-                     [replace(r, ops=list(r.ops)) for r in self.regions])
+        return Graph(list(self.values), list(self.ops), [r.with_ops(r.ops) for r in self.regions])
 
     def change(self, value: int, **facts: object) -> None:
         """Puts a value with other facts in the place of that one, which other graphs may have."""

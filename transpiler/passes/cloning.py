@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Callable, Dict, List, Sequence
 
@@ -82,6 +83,12 @@ class Cloner:
         self._names = {v.name for v in graph.values}
         self._used: Dict[str, int] = {}  # last number by name without it
         self._backward = graph.trains
+
+    def of(self, region: int) -> Cloner:
+        """The same for `region`: no name is given twice."""
+        found = copy.copy(self)
+        found._region = region
+        return found
 
     def value(self, like: int) -> int:
         """A new value that looks like `like`."""

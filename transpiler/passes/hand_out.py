@@ -24,19 +24,18 @@ def hand_out_of_branches(graph: Graph, context: PassContext) -> Graph:
     """Moves out of each gradient of a branch what can be moved."""
     gradients = [r for r in graph.regions if r.kind is RegionKind.BRANCH_GRADIENT]
     if gradients:
-        rules = _Rules(graph, context)
+        rules, cloner = _Rules(graph, context), Cloner(graph, 0, HANDED_ON)
         for region in gradients:
-            _hand_out(graph, region,
+            _hand_out(graph, region, cloner,
                       [pair for pair in region.results if rules.allow(region, *pair)])
     return graph
 
 
-def _hand_out(graph: Graph, region: Region, pairs: List[Tuple[int, int]]) -> None:
+def _hand_out(graph: Graph, region: Region, cloner: Cloner, pairs: List[Tuple[int, int]]) -> None:
     if not pairs:
         return
     op = graph.ops[region.op]
-    cloner = Cloner(graph, op.region, HANDED_ON)
-    ways = {outer: cloner.value(outer) for _, outer in pairs}
+    ways = {outer: cloner.of(op.region).value(outer) for _, outer in pairs}
     region.results = tuple((inner, ways.get(outer, outer)) for inner, outer in region.results)
     graph.ops[op.id] = replace(op, results=tuple(ways.get(v, v) for v in op.results))
     around = graph.regions[op.region]

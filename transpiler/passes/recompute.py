@@ -15,7 +15,7 @@ from typing import FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Region
-from transpiler.passes.cloning import Races
+from transpiler.passes.cloning import Cloner, Races
 from transpiler.passes.context import PassContext
 from transpiler.passes.inner_remat.cut import RATES, choose, cuts, extra_seconds, kept_bytes
 from transpiler.passes.inner_remat.inner_problem import InnerProblem, drop_shape_readers, inner_problem
@@ -53,7 +53,7 @@ def recompute_levels(graph: Graph, context: PassContext) -> List[RecomputeWithin
     They depend on the graph alone, not on any budget.
     """
     problems = _problems(graph, context)
-    rungs = _rungs(problems)
+    rungs = context.once('rungs', lambda: _rungs(problems))
     most = min(_MOST_LEVELS, max(_FEWEST_LEVELS, _OPS_OF_LEVELS // max(1, len(graph.ops))))
     found = rungs[:1]  # takes no time, but may rebuild what takes none
     for rung in rungs[1:]:
@@ -79,7 +79,8 @@ def _recompute(graph: Graph, context: PassContext, seconds: float) -> Graph:
     """All regions at the lowest exchange rate for which `seconds` of a step are enough; who comes first gets the rest."""
     if not context.recompute:
         return graph
-    fitting = [rung for rung in _rungs(_problems(graph, context)) if rung.seconds <= seconds]
+    rungs = context.once('rungs', lambda: _rungs(_problems(graph, context)))
+    fitting = [rung for rung in rungs if rung.seconds <= seconds]
     return _recompute_within(graph, context, fitting[-1].limits, seconds - fitting[-1].seconds)
 
 
@@ -87,13 +88,13 @@ def _recompute_within(graph: Graph,
                       context: PassContext,
                       limits: _Limits,
                       spare: float = 0.0) -> Graph:
-    writers = Writers(graph)
+    writers, cloner = Writers(graph), Cloner(graph, 0)
     problems = _each_problem(graph, [graph.regions[region] for region, _ in limits], context,
                              writers)
     for problem, rebuilt, spent in _chosen(problems, limits, spare):
         context.spent_seconds += spent
         if rebuilt:
-            Rebuilder(graph, problem, rebuilt).run()
+            Rebuilder(graph, problem, rebuilt, cloner).run()
             writers.update(problem.gradient.id)
     return graph
 

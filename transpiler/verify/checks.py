@@ -190,6 +190,9 @@ def _check_region_pairs(old: Graph, new: Graph) -> None:
 
 def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
     """Within one op, two names share a storage only where they did before, or where the registry says so."""
+    named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
+    if len(set(named)) == len(named):
+        return
     for j, result in enumerate(op.results):
         others = [('operand', i, v) for i, v in enumerate(op.operands)]
         others += [('result', i, v) for i, v in enumerate(op.results[:j])]
@@ -208,7 +211,6 @@ def _check_overlaps(old: Graph, source: Op, new: Graph, op: Op) -> None:
             in_other_dims = (i, j) in op.facts.in_place and op.facts.same_bytes and _of_one_type(
                 old, source.results[j], twin)
             may = role == 'operand' and ((i, j) in op.facts.onto or one or in_other_dims)
-            named = [_storage(new, v) for v in op.operands + op.results if v >= 0]
             if not may or named.count(_storage(new, result)) > 2:
                 raise VerificationError(
                     f'{op.kind} (op {op.id}) would write {new.values[result].name!r} over its '

@@ -16,6 +16,22 @@ from transpiler.verify.definitions import Cells, Definition, Observations, relea
 _ZERO: FrozenSet[Definition] = frozenset({('filled', 0.0)})
 
 
+class _Trip(Dict[int, FrozenSet[Definition]]):
+    """Cells as a trip finds them, and which of them it has written since."""
+
+    def __init__(self, cells: Cells) -> None:
+        super().__init__(cells)
+        self.written: Dict[int, None] = {}
+
+    def __setitem__(self, storage: int, definitions: FrozenSet[Definition]) -> None:
+        super().__setitem__(storage, definitions)
+        self.written[storage] = None
+
+    def update(self, cells: Cells) -> None:
+        for storage, definitions in cells.items():
+            self[storage] = definitions
+
+
 class Run:
     """One abstract execution: what each read sees, what each cell holds at the end, who wrote what."""
 
@@ -360,7 +376,7 @@ class Run:
             self._merge(region, self._left[region.id], cells)
         changed = True
         while changed:
-            trip = dict(cells)
+            trip = _Trip(cells)
             self._region(region, trip)
             left = self._without_marks(region, trip)
             changed = self._merge(region, left, cells) and is_loop
@@ -369,7 +385,8 @@ class Run:
         """Adds to `cells` what one trip of `region` left; whether that was anything new."""
         changed = False
         left = self._left.setdefault(region.id, {})
-        written = [(s, d) for s, d in trip.items() if cells.get(s) is not d]
+        among = trip.written if isinstance(trip, _Trip) else trip
+        written = [(s, trip[s]) for s in among if s in trip and cells.get(s) is not trip[s]]
         for storage, definitions in written:
             before = cells.get(storage)
             if before is None:

@@ -145,8 +145,10 @@ def _undeclared(message: framework_pb2.ProgramDesc) -> Set[str]:
     found: Set[str] = set()
     declared = [{v.name for v in block.vars} for block in message.blocks]
     for block in message.blocks:
-        named = set(named_by(*block.ops))
+        named = set(named_by(*block.ops)) - declared[0]  # the main block is around all others
         for scope in _scopes(message, block.idx):
+            if not named:
+                break
             named -= declared[scope]
         found |= named
     return found - {EMPTY_NAME}

@@ -24,7 +24,8 @@ _FORMER = '_descs_before_memory_optimize'
 _NOWHERE, _MAIN = -1, 0
 _AT_A_TIME = 64  # ops that are made of bytes
 Stacks = Dict[Tuple[int, int], Tuple[str, ...]]  # by block and position there
-_POINTERS = (framework_pb2.BLOCK, framework_pb2.BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
+_BLOCKS = (framework_pb2.BLOCK, framework_pb2.BLOCKS)
+_POINTERS = (*_BLOCKS, framework_pb2.VAR, framework_pb2.VARS)
 
 
 def message_of(program: Any, stacks: Optional[Stacks] = None) -> framework_pb2.ProgramDesc:
@@ -141,11 +142,20 @@ def _added_ops(message: framework_pb2.ProgramDesc, block: int,
         some = list(itertools.islice(left, _AT_A_TIME))
         if not some:
             return
-        frame = without_ops(message, declared=False)
-        frame.blocks[block].ops.extend(some)
+        runs_blocks = any(a.type in _BLOCKS for op in some for a in op.attrs)
+        home = block if runs_blocks else 0  # for others the main block does, and Paddle makes no more
+        frame = without_ops(message, declared=False) if runs_blocks else _empty(message)
+        frame.blocks[home].ops.extend(some)
         made = core.ProgramDesc(frame.SerializeToString())
         for index in range(len(some)):
-            yield made.block(block).op(index)
+            yield made.block(home).op(index)
+
+
+def _empty(message: framework_pb2.ProgramDesc) -> framework_pb2.ProgramDesc:
+    """A program of the version of `message` with a main block that has nothing in it."""
+    frame = framework_pb2.ProgramDesc(version=message.version)
+    frame.blocks.add(idx=0, parent_idx=-1)
+    return frame
 
 
 def _identify(op: core.OpDesc, identified: Set[int]) -> None:

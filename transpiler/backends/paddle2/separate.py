@@ -35,6 +35,7 @@ def spare_released(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> N
             if gone:
                 facts = replace(op.facts, shape_only=op.facts.shape_only | gone)
                 graph.ops[op.id] = op = replace(op, facts=facts)
-            empty.difference_update(op.writes(), *(each.writes() for each in graph.inside(op)))
+            if empty:
+                empty.difference_update(op.writes(), *(each.writes() for each in graph.inside(op)))
             if op.kind == RELEASE:
                 empty.update(op.writes())

@@ -184,13 +184,10 @@ class Inference:
         return self._written_outside[index]
 
     def _find_carried(self, index: int) -> FrozenSet[VariableKey]:
-        inside, todo = {index}, [index]
-        while todo:
-            found = {inner for step in self._steps[todo.pop()] for inner in step.inner} - inside
-            inside |= found
-            todo += found
-        written = {key for block in inside for step in self._steps[block] for key in step.outputs}
-        return frozenset(key for key in written if key[0] not in inside)
+        steps = self._steps[index]
+        written = {key for step in steps for key in step.outputs}
+        written.update(*(self._carried(inner) for step in steps for inner in step.inner))
+        return frozenset(key for key in written if key[0] != index)
 
     def _shapes_of(self, keys: Iterable[VariableKey]) -> Declared:
         return {key: self._shapes[key] for key in keys}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Dict, Optional, Set, Tuple
+from itertools import chain
+from typing import Dict, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
@@ -38,7 +40,7 @@ def drop_shape_readers(graph: Graph, gradient: Region) -> None:
 
     The runtime keeps all that a gradient block names, even for its shape alone.
     """
-    for op in list(graph.walk(gradient.id)):
+    for op in [op for op in graph.walk(gradient.id) if op.facts.shape_only]:
         operands = list(op.operands)
         for position in op.facts.shape_only:
             value = operands[position]
@@ -78,17 +80,16 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext, writers:
     """The problem of `gradient`, whose shape readers are dropped; `writers` and `races` are those of `graph`."""
     forward = graph.regions[gradient.forward]
     copies = {inner for _, inner in forward.arguments}
-    pinned = {v for op in graph.walk(gradient.id) if op.regions for v in op.operands}
-    needed = {
-        v for op in graph.walk(gradient.id) for v in op.reads()
-        if v >= 0 and graph.values[v].region == forward.id and v not in copies
-    }
+    inside = list(graph.walk(gradient.id))
+    pinned = {v for op in inside if op.regions for v in op.operands}
+    read: Set[int] = set().union(*[op.reads() for op in inside])
+    needed = {v for v in read if graph.values[v].region == forward.id and v not in copies}
     free = copies | (pinned & needed)
     trips = forward.trips.evaluate(context.dims)
     repeats = graph.runs_of(forward.parent).evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free, repeats)
     problem.producer = {
-        **_clonable(graph, forward, gradient, writers, races, context.recompute == 'cheap'),
+        **_clonable(graph, forward, gradient, inside, writers, races, context.recompute == 'cheap'),
         **_reloads(graph, gradient)
     }
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
@@ -133,13 +134,11 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     }
 
 
-def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers, races: Races,
-              cheap: bool) -> Dict[int, Op]:
-    """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
-    writes: Dict[int, int] = {}
-    for op in (*graph.walk(forward.id), *graph.walk(gradient.id)):
-        for value in op.writes():
-            writes[value] = writes.get(value, 0) + 1
+def _clonable(graph: Graph, forward: Region, gradient: Region, inside: Sequence[Op],
+              writers: Writers, races: Races, cheap: bool) -> Dict[int, Op]:
+    """Ops whose clone in the gradient, which has the ops `inside`, gives the same bytes and has no other effect, by result."""
+    writes = Counter(
+        chain.from_iterable([op.writes() for op in chain(graph.walk(forward.id), inside)]))
     stepwise = _Stepwise(graph, gradient, writers.positions)
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
@@ -148,8 +147,7 @@ def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers,
                 _may_be_read(graph, v, forward, writes, written_before, writers) or
                 stepwise.may_read(op, v) for v in clone_operands(op))):
             found.update((v, op) for v in clone_results(op) if stepwise.comes_in_time(op, v))
-        written_before.update(op.writes())
-        written_before.update(v for inner in graph.inside(op) for v in inner.writes())
+        written_before.update(op.writes(), *[inner.writes() for inner in graph.inside(op)])
     return found
 
 

@@ -15,12 +15,13 @@ from transpiler.passes.replay import add_replay
 class Rebuilder:
     """Puts clones into the gradient region, each right before the first op that needs it."""
 
-    def __init__(self, graph: Graph, problem: InnerProblem, rebuilt: FrozenSet[int]) -> None:
+    def __init__(self, graph: Graph, problem: InnerProblem, rebuilt: FrozenSet[int],
+                 cloner: Cloner) -> None:
         self._graph = graph
         self._problem = problem
         self._rebuilt = rebuilt
         self._clone_of: Dict[int, int] = {}
-        self._cloner = Cloner(graph, problem.gradient.id)
+        self._cloner = cloner.of(problem.gradient.id)
         self._copies = dict(problem.forward.arguments)
 
     def run(self) -> None:
@@ -30,7 +31,10 @@ class Rebuilder:
             new_ops.extend(self._build(value))
         for op_id in old_ops:
             op = self._graph.ops[op_id]
-            readers = [op, *self._graph.inside(op)]
+            readers = [
+                each for each in (op, *self._graph.inside(op))
+                if not self._rebuilt.isdisjoint(each.reads())
+            ]
             wanted = dict.fromkeys(
                 v for reader in readers for v in reader.reads() if v in self._rebuilt)
             for value in wanted:
@@ -71,5 +75,4 @@ class Rebuilder:
 
     def _redirect(self, op: Op) -> None:
         operands = tuple(self._clone_of[v] if v in self._rebuilt else v for v in op.operands)
-        if operands != op.operands:
-            self._graph.ops[op.id] = replace(op, operands=operands)
+        self._graph.ops[op.id] = replace(op, operands=operands)

@@ -22,7 +22,7 @@ from transpiler.analysis.interference import interference_of
 from transpiler.analysis.layouts import copied_bytes
 from transpiler.analysis.lifetimes import Lifetime
 from transpiler.analysis.positions import Positions
-from transpiler.analysis.timeline import Timeline
+from transpiler.analysis.timeline import Timeline, once_for
 from transpiler.analysis.workspace import bytes_with_workspaces, held_to_the_end, uncollected_with_workspaces
 from transpiler.ir import RELEASE, Graph, ValueKind
 from transpiler.passes.context import PassContext
@@ -287,9 +287,14 @@ def _by_position(graph: Graph, timeline: Timeline, needed: List[int]) -> List[in
     runs too."""
     if len(graph.regions) == 1:
         return needed
-    positions = Positions(graph)
     found = [0] * len(graph.regions[0].ops)
-    for op, bytes_ in zip(timeline.order, needed):
-        at = positions.seen_from(graph.ops[op], 0)[0]
-        found[at] = max(found[at], bytes_)
+    for at, bytes_ in zip(once_for(graph, timeline, 'in main', lambda: _in_main(graph)), needed):
+        if bytes_ > found[at]:
+            found[at] = bytes_
     return found
+
+
+def _in_main(graph: Graph) -> List[int]:
+    """By op, in program order: the position in the main region at which it runs."""
+    positions = Positions(graph)
+    return [positions.seen_from(op, 0)[0] for op in graph.walk()]

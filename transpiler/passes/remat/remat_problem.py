@@ -62,9 +62,14 @@ def backward_start(graph: Graph) -> int:
 def _nested_peaks(graph: Graph, timeline: Timeline) -> Dict[int, int]:
     """Peak of each nested region above what its op finds, in bytes."""
     points = {p.op: p.bytes for p in timeline.points} if len(graph.regions) > 1 else {}
+    most: Dict[int, int] = {}  # with what exists outside
     peaks: Dict[int, int] = {}
-    for region in graph.regions[1:]:
-        inside = [points[op.id] for op in graph.walk(region.id) if op.id in points]
+    for region in graph.regions[:0:-1]:  # inner ones come after those around them
+        ops = [op for op in graph.region_ops(region.id) if op.id in points]
+        inside = [points[op.id] for op in ops
+                 ] + [most[r] for op in ops for r in op.regions if r in most]
+        if inside:
+            most[region.id] = max(inside)
         kept = (timeline.evaluate(region.trips) - 1) * timeline.evaluate(
             timeline.kept_per_trip(region.id)) if region.keeps_scopes else 0
         base = points.get(region.op, 0) + kept
