@@ -9,7 +9,8 @@ nothing is left to it that is large enough to matter.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Tuple
+import math
+from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from transpiler.analysis.interference import MOVED, OUTGROWN, PASSED_BY_NAME, Interference
 from transpiler.analysis.lifetimes import Lifetime, Lifetimes
@@ -31,9 +32,10 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     timeline = Timeline(graph, context.runtime, context.dims)
     found = spans(graph)
     bound, left = rules.unreleased(), unreleasable(graph, timeline.lifetimes)
+    loops, live = graph.in_loops(), dict(timeline.points)
     for region in graph.regions[1:]:
         dying = _dying(graph, region, timeline, found, bound, left)
-        _release_in_inner_region(graph, region, dying, timeline)
+        _release_in_inner_region(graph, region, dying, timeline, {} if region.id in loops else live)
     # Anew, as the inner regions have more ops now.
     release_in_time(graph, Timeline(graph, context.runtime, context.dims))
     return graph
@@ -78,20 +80,27 @@ def _holders(graph: Graph, value: int, at: int, ending: Dict[int, Lifetime]) -> 
 
 
 def _release_in_inner_region(graph: Graph, region: Region, dying: Dict[int, List[int]],
-                             timeline: Timeline) -> None:
-    """Small values wait for others, so that one op releases many; at the end of a trip, for those of the next trips.
+                             timeline: Timeline, live: Mapping[int, int]) -> None:
+    """Small values wait for others, so that one op releases many; at the end of a trip, for those of the next trips. None waits while
+    other regions run, as much would in each of those that are nested there; nor, but in loops, where each op takes its time in each
+    trip, beside so much that the region would need more: where other branches are not taken, that may be the peak.
 
     There are no guards: they would look like values that the region writes, and the order is held without them.
     """
-    least, last = timeline.peak_bytes * SMALL_SHARE, max(dying, default=0)
+    least = timeline.peak_bytes * SMALL_SHARE
+    most = max((live[op] for op in region.ops if op in live), default=math.inf)
+    ends = [*sorted(dying), len(region.ops) - 1]
     dead: List[int] = []
     released: Dict[int, List[List[int]]] = {}
-    for at in sorted(dying):
+    for at, until in zip(ends, ends[1:]):
         dead += dying[at]
         waiting = sum(_bytes(graph, v, timeline) for v in dead)
-        if at == last:
+        if at == ends[-2]:
             waiting *= 1 + timeline.trips_late(region)
-        if waiting >= least:
+        meanwhile = region.ops[at + 1:until + 1]
+        others_run = any(graph.ops[op].regions for op in meanwhile)
+        over = any(live.get(op, 0) + waiting > most for op in meanwhile)
+        if waiting >= least or (waiting and (others_run or over)):
             released[at], dead = [dead], []
     write_releases(graph, region, released, {})
 
