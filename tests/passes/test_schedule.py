@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import random
-from typing import Dict, FrozenSet, List, Tuple
+import sys
+from typing import Any, Dict, FrozenSet, List, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +22,12 @@ from transpiler.passes.orders.exact_order import improve_windows, optimal_order
 from transpiler.passes.orders.grouped import groups_of, updates_as_one
 from transpiler.passes.orders.heuristics import HEURISTICS, backwards, memory_greedy, update_chains
 from transpiler.passes.orders.least import bytes_at_least, is_least
-from transpiler.passes.orders.order_problem import region_problem
+from transpiler.passes.orders.order_problem import OrderProblem, region_problem
 from transpiler.passes.orders.simulator import peak_bytes, profile
 from transpiler.passes.orders.spacing import Kinds, keep_apart
 from transpiler.passes.orders.storages import live_ranges, storage_bytes
 from transpiler.passes.reuse import reuse_inside
-from transpiler.passes.schedule import CANDIDATES, best_order, schedule, schedule_what_stays
+from transpiler.passes.schedule import CANDIDATES, Choice, best_order, schedule, schedule_what_stays
 from transpiler.runtime import COLLECTING, RETAINING, Runtime
 from transpiler.verify import verify
 
@@ -354,6 +355,38 @@ def test_a_body_of_a_runtime_that_holds_is_ordered_for_the_fewest_storages() -> 
     # In the given order one small value finds no large one dead, in the other all four are needed beside one large one.
     assert given_peak == (outside + 4 * 64 + 1) * UNIT
     assert peak == (outside + 64 + 4) * UNIT
+
+
+@pytest.mark.parametrize('gains', [False, True])
+def test_regions_that_look_like_some_in_which_no_order_was_better_are_not_searched(
+        gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the branches of a `switch_case` are all alike, and most of the time went into orders of them."""
+    loops, searched = 10, []
+    draft = Draft()
+    draft.value('x', fed=True)
+    for j in range(loops):
+        draft.value(f'h{j}', fetched=True)
+        body = draft.region(draft.op('while', f'x h{j}', f'h{j}'), RegionKind.LOOP)
+        for i in range(2):
+            draft.value(f'big{j}{i}', 64, region=body)
+            draft.value(f'small{j}{i}', 1, region=body)
+        makes = [('x', f'big{j}{i}') for i in range(2)]
+        takes = [(f'big{j}{i}', f'small{j}{i}') for i in range(2)]
+        for read, made in (*makes, *takes) if gains else (*zip(makes, takes),)[0]:
+            draft.op('op', read, made, body)
+        draft.op('sum', f'small{j}0 small{j}1' if gains else f'small{j}0', f'h{j}', body)
+    judged = sys.modules['transpiler.passes.schedule']
+
+    def counted(problem: OrderProblem, *found: Any, **how: Any) -> Choice:
+        searched.extend([problem] if 'judge' in how else [])  # not of groups of its ops
+        return best_order(problem, *found, **how)
+
+    monkeypatch.setattr(judged, 'best_order', counted)
+    graph = draft.graph
+    ordered = scheduled(graph)
+    changed = [r.id for r in graph.regions[1:] if ordered.regions[r.id].ops != r.ops]
+    assert len(changed) == (loops if gains else 0)
+    assert len(searched) == 1 + (loops if gains else 4)
 
 
 def fewest_bytes(ranges: List, sizes: List) -> int:

@@ -7,8 +7,9 @@ holds if it is pinned (`pinning.py`): Paddle's executor starts whatever is ready
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Counter as CounterOf, Dict, Hashable, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from transpiler.analysis.accesses import Accesses
 from transpiler.analysis.timeline import Timeline
@@ -27,6 +28,8 @@ from transpiler.passes.remat.remat_problem import RematProblem, remat_problem
 
 # A smaller gain is not worth holding an order.
 _WORTH_IT = 0.995
+# So many searches in vain, and there are none for regions that look like those.
+_ENOUGH_IN_VAIN = 4
 # What can be computed again counts for this part of its bytes: it is there around its uses alone.
 _LIGHTER = 8
 CANDIDATES: Mapping[str, Heuristic] = {**HEURISTICS, 'exact': optimal_if_small}
@@ -87,21 +90,37 @@ def schedule(graph: Graph, context: PassContext) -> Graph:
 
     What counts is what is alive at one time: a collecting runtime frees the rest, and RELEASE ops do it for the main block
     of one that holds. In the inner blocks of the latter nothing frees, so there orders are judged by the storages that
-    they need once reuse has assigned them.
+    they need once reuse has assigned them. Of regions that look alike only some are searched, if that was in vain.
     """
     peaks: Dict[int, int] = {}
     accesses = Accesses(graph)
+    timeline, moved = context.collecting(graph), False
+    in_vain: CounterOf[Hashable] = Counter()
     for region in _inner_first(graph):
         problem = _problem(graph, context, region, peaks, accesses)
         given = graph.regions[region].ops
-        judge = _judge(context, context.collecting(graph), region, given, peaks)
-        peaks[region] = judge(problem, range(len(given)))
-        choice = best_order(problem, judge=judge, by_cells=judge in (peak_bytes, storage_bytes))
+        judge = _judge(context, timeline, region, given, peaks)
+        by_cells = judge in (peak_bytes, storage_bytes)
+        peaks[region] = judge(problem, range(
+            len(given))) if by_cells or moved else timeline.rise_of(region)
+        look = _look(problem)
+        if in_vain[look] >= _ENOUGH_IN_VAIN:
+            continue
+        choice = best_order(problem, judge=judge, by_cells=by_cells)
+        in_vain[look] += choice.name == 'given'
         if choice.peak < peaks[region] * _WORTH_IT:
             order = keep_apart(problem, choice.order, _kinds(graph, given))
             peaks[region] = judge(problem, order)
             _reordered(graph, region, order)
+            moved = True
     return graph
+
+
+def _look(problem: OrderProblem) -> Hashable:
+    """Equal for regions of the same ops on cells of the same sizes, whatever is nested in them: those of the many branches of a
+    `switch_case` are alike."""
+    return (tuple(map(tuple, problem.before)), tuple(problem.touches), tuple(problem.sizes),
+            tuple(problem.from_start), tuple(problem.to_end), tuple(problem.pairs))
 
 
 def _judge(context: PassContext, timeline: Timeline, region: int, given: Sequence[int],

@@ -29,6 +29,7 @@ class Runner:
         """`work` is what others have done for the same runtime, dims and options."""
         self._work = work or Work()
         self._progress = options.progress
+        self._for_peak = options.budget is None
         self.context = PassContext(runtime,
                                    dims,
                                    options.level,
@@ -65,6 +66,10 @@ class Runner:
                 return False
             # In the main block it frees after the last use and works in place by itself: fewer names are no gain.
             if flat and {IN_PLACE, REUSE}.intersection(sequence):
+                return False
+            # In branches it frees, too; but what has fewer names leaves less to it when it is late.
+            loops = any(r.kind.is_loop for r in self._start.graph.regions)
+            if self._for_peak and REUSE in sequence and not loops:
                 return False
         if SCHEDULE in sequence:
             # Where nothing is freed or shared, an order alone says when kernels allocate for themselves; and it isn't held, nor is
