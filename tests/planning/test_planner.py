@@ -11,7 +11,8 @@ from transpiler.analysis.timeline import Timeline
 from transpiler.errors import MemoryBudgetError
 from transpiler.ir import Graph
 from transpiler.planning import RELEASE_ONLY, Plan, PlanOptions, in_segments_or_not, plan, simpler_and_simpler
-from transpiler.planning.sequences import OPTIMIZE, SCHEDULE
+from transpiler.planning.runner import Runner
+from transpiler.planning.sequences import OPTIMIZE, REUSE, SCHEDULE
 from transpiler.runtime import COLLECTING, RETAINING, Can, Runtime
 from transpiler.verify import verify
 
@@ -43,6 +44,26 @@ def test_plans_of_generated_graphs_lower_peaks_at_all(model: Runtime) -> None:
     lower = sum(d.after.peak_bytes < d.before.peak_bytes
                 for d in (planned(seed, model)[1] for seed in SEEDS))
     assert 4 * lower > len(SEEDS)
+
+
+@pytest.mark.parametrize('model', [COLLECTING, COLLECTING.in_segments()])
+def test_without_loops_fewer_names_lower_no_peak_where_the_dead_are_freed(model: Runtime) -> None:
+    """So what shares them is tried for a budget alone."""
+    looked = 0
+    for graph in map(generated, range(60)):
+        if len(graph.regions) == 1 or any(region.kind.is_loop for region in graph.regions):
+            continue
+        runner = Runner(graph, model, dims_of(graph, 3), PlanOptions())
+        for sequence in (each for each in OPTIMIZE if REUSE in each):
+            assert not runner.may_help(sequence)
+            without, sharing = (runner.run([step
+                                            for step in sequence
+                                            if step not in left])
+                                for left in ((REUSE,), ()))
+            assert sharing.after.peak_bytes >= without.after.peak_bytes
+            assert sharing.needed_bytes >= without.needed_bytes
+            looked += sharing is not without
+    assert looked > 40
 
 
 @pytest.mark.parametrize('seed, model', CASES[::4])
