@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from transpiler.analysis.arrays import array_parts
 from transpiler.analysis.in_place import InPlace, act_by_name, hands_on
@@ -322,11 +322,7 @@ class Lifetimes:
     def _in_loops(self) -> FrozenSet[int]:
         """Bodies of loops, and what is inside them. Not their gradients: a trip's scope is gone with its gradient, and the first trip,
         which frees, finds most of them."""
-        found: Set[int] = set()
-        for region in self._graph.regions:  # inner ones come after those around them
-            if region.kind is RegionKind.LOOP or region.parent in found:
-                found.add(region.id)
-        return frozenset(found)
+        return frozenset(self._graph.in_loops(gradients=False))
 
     @property
     def left_alone(self) -> Dict[int, Size]:

@@ -39,6 +39,7 @@ class Positions:
         """
         if op.region == home:
             return self.of[op.id], False
+        # As `within` does: it is asked too often for another call.
         within = self._within.get((op.region, home))
         if within is None:
             within = self._find_within(op.region, home)

@@ -388,11 +388,12 @@ class Graph:
         for region in op.regions:
             yield from self.walk(region)
 
-    def in_loops(self) -> Set[int]:
-        """Bodies of loops and of their gradients, and the regions inside them."""
+    def in_loops(self, gradients: bool = True) -> Set[int]:
+        """Bodies of loops, and of their `gradients`, and the regions inside them."""
         found: Set[int] = set()
         for region in self.regions:  # inner ones come after those around them
-            if region.kind.is_loop or region.parent in found:
+            is_body = region.kind.is_loop if gradients else region.kind is RegionKind.LOOP
+            if is_body or region.parent in found:
                 found.add(region.id)
         return found
 

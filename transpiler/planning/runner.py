@@ -68,8 +68,7 @@ class Runner:
             if flat and {IN_PLACE, REUSE}.intersection(sequence):
                 return False
             # In branches it frees, too; but what has fewer names leaves less to it when it is late.
-            loops = any(r.kind.is_loop for r in self._start.graph.regions)
-            if self._for_peak and REUSE in sequence and not loops:
+            if self._for_peak and REUSE in sequence and not self._start.graph.in_loops():
                 return False
         if SCHEDULE in sequence:
             # Where nothing is freed or shared, an order alone says when kernels allocate for themselves; and it isn't held, nor is
