@@ -64,6 +64,7 @@ _BROKE_A_PROMISE = {
     'clones in place on what is read in another layout': '72052,80569',
     'orders behind what oneDNN reads under another name': '151669:serial',
     'branches and loops that run side by side': '150331:hold',
+    'what branches may work on in place is read in another layout': '8535443',
     'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Set, Tuple
 
 import pytest
@@ -68,6 +69,22 @@ def test_kernels_with_layouts_stay_behind_who_may_work_in_place_on_what_they_rea
     draft.op('op', 'a', 'b', in_place=((0, 0),))  # 1
     draft.op('op', 'a', 'c', converts=True)  # 2
     draft.op('op', 'a', 'd')  # 3 reads what the executor knows by its name
+    assert edges(draft.graph) == {(0, 1), (0, 2), (0, 3), (1, 2)}
+
+
+@pytest.mark.parametrize('inside', ('taker', 'reader', 'both'))
+def test_so_they_do_inside_of_branches(inside: str) -> None:
+    draft = Draft()
+    draft.values('a b c d')
+    draft.op('fill', '', 'a')  # 0
+    for name, result, facts in (('taker', 'b', dict(in_place=((0, 0),))), ('reader', 'c',
+                                                                           dict(converts=True))):
+        region = 0
+        if inside in (name, 'both'):
+            region = draft.region(draft.op('cond', 'a', ''), RegionKind.BRANCH)
+            draft.values(result, region=region)
+        draft.op('op', 'a', result, region=region, **facts)
+    draft.op('cond', 'a', '')  # 3
     assert edges(draft.graph) == {(0, 1), (0, 2), (0, 3), (1, 2)}
 
 
@@ -205,8 +222,11 @@ def test_an_op_that_makes_names_share_memory_freezes_its_region() -> None:
 
 
 @pytest.mark.parametrize('seed', range(150))
-def test_every_allowed_order_is_proved_equal(seed: int) -> None:
+@pytest.mark.parametrize('layouts', (False, True))
+def test_every_allowed_order_is_proved_equal(seed: int, layouts: bool) -> None:
     graph, dice = generated(seed), random.Random(seed)
+    for op in graph.ops if layouts else ():
+        op.facts = replace(op.facts, converts=not op.regions and dice.random() < 0.5)
     origins = {op.id: op.id for op in graph.ops}
     for _ in range(3):
         other = graph

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Set, Tuple
+from itertools import chain
+from typing import Dict, Iterable, List, Set, Tuple
 
 from transpiler.ir import Graph, Op, Region, RegionKind
 
@@ -16,6 +17,9 @@ class _Outward:
         default_factory=set)  # regions, and the forward regions whose scope they continue
     reads: Set[int] = field(default_factory=set)
     writes: Set[int] = field(default_factory=set)
+    copied: Set[int] = field(
+        default_factory=set)  # of what it reads, what kernels with a layout of their own do
+    taken: Set[int] = field(default_factory=set)  # and what ops may work in place on
     ordered: bool = False
 
 
@@ -46,9 +50,21 @@ class Accesses:
             writes.update(values[v].storage for v in outward.writes)
         return reads, writes
 
+    def copied_by(self, op: Op) -> Set[int]:
+        """Storages that `op`, or one inside it, reads by a kernel with a layout of its own."""
+        copied = op.reads() if op.facts.converts else ()
+        return self._storages(copied, (self._regions[region].copied for region in op.regions))
+
+    def taken_by(self, op: Op) -> Set[int]:
+        """Storages that `op`, or one inside it, may work in place on."""
+        return self._storages(_taken(op), (self._regions[region].taken for region in op.regions))
+
     def is_ordered(self, op: Op) -> bool:
         """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
         return op.facts.ordered or any(self._regions[region].ordered for region in op.regions)
+
+    def _storages(self, values: Iterable[int], more: Iterable[Set[int]]) -> Set[int]:
+        return {self._graph.values[v].storage for v in chain(values, *more)}
 
     def _add_ops(self, region: Region) -> None:
         found = self._regions[region.id]
@@ -59,12 +75,18 @@ class Accesses:
             unknown = region.kind is RegionKind.OPAQUE or not op.facts.known
             (found.writes if unknown else found.reads).update(op.reads())
             found.writes.update(op.writes())
+            found.copied.update(op.reads() if op.facts.converts else ())
+            found.taken.update(_taken(op))
             found.ordered = found.ordered or op.facts.ordered
             for inner in map(self._regions.__getitem__, op.regions):
                 found.inside |= inner.inside
                 found.reads |= inner.reads
                 found.writes |= inner.writes
+                found.copied |= inner.copied
+                found.taken |= inner.taken
                 found.ordered = found.ordered or inner.ordered
+        found.copied, found.taken = (
+            self._outside(each, found) for each in (found.copied, found.taken))
         self._keep_outward(found)
 
     def _add_links(self, region: Region) -> None:
@@ -84,13 +106,20 @@ class Accesses:
         self._keep_outward(found)
 
     def _keep_outward(self, found: _Outward) -> None:
-        found.reads = {v for v in found.reads if self._is_outside(v, found.inside)}
-        found.writes = {v for v in found.writes if self._is_outside(v, found.inside)}
+        found.reads, found.writes = (
+            self._outside(each, found) for each in (found.reads, found.writes))
+
+    def _outside(self, values: Set[int], found: _Outward) -> Set[int]:
+        return {v for v in values if self._is_outside(v, found.inside)}
 
     def _is_outside(self, value: int, inside: Set[int]) -> bool:
         values = self._graph.values
         facts = values[value]
         return facts.region not in inside or values[facts.storage].region not in inside
+
+
+def _taken(op: Op) -> List[int]:
+    return [op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0]
 
 
 def _memories(graph: Graph) -> Dict[int, int]:

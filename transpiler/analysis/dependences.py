@@ -31,8 +31,9 @@ def dependences(graph: Graph, region: int, accesses: Optional[Accesses] = None) 
     - by storage: a read stays behind the write before it, a write behind the reads and the write before it. A read of
       the shape alone is a read: the writer after it may change the shape;
     - an op with regions reads and writes what its nested ops read and write outside them;
-    - a read by a kernel with a layout of its own stays behind an op before it that may work in place on what it reads: it reads a copy
-      which has another name, and the executor, which orders by names, does not see that both are one memory;
+    - a read by a kernel with a layout of its own stays behind an op before it that may work in place on what it reads, also where the
+      one or the other is nested: it reads a copy which has another name, and the executor, which orders by names, does not see that
+      both are one memory;
     - names that an op puts into one memory are one storage, which ops that may work in place on it write;
     - ordered ops (random, communicating, with side effects, or unknown), and ops that contain one, keep their order;
     - nothing moves across an op whose rules are unknown, or which cuts the program in two;
@@ -114,19 +115,15 @@ class _Hazards:
             self._writer[storage] = i
         for storage in reads - writes:
             self._readers.setdefault(storage, []).append(i)
-            if op.facts.converts:
-                earlier.update(self._takers.get(storage, ()))
-        for position, _ in op.facts.in_place:
-            if op.operands[position] >= 0:
-                storage = self._graph.values[op.operands[position]].storage
-                self._takers.setdefault(storage, []).append(i)
+        for storage in self._accesses.copied_by(op):
+            earlier.update(self._takers.get(storage, ()))
+        for storage in self._accesses.taken_by(op):
+            self._takers.setdefault(storage, []).append(i)
         return earlier
 
     def _in_memory(self, op: Op, reads: Set[int], writes: Set[int]) -> Tuple[Set[int], Set[int]]:
         """The same of what is in memories of several names. Whoever may work in place there writes it: for others it is still read."""
-        taken = (op.operands[position] for position, _ in op.facts.in_place)
-        storages = {self._graph.values[v].storage for v in taken if v >= 0}
-        writes = writes | (storages & self._memories.keys())
+        writes = writes | (self._accesses.taken_by(op) & self._memories.keys())
         return tuple({self._memories.get(s, s) for s in each} for each in (reads, writes))
 
     def _forward_ops(self, op: Op, index: Dict[int, int]) -> Iterable[int]:
