@@ -57,7 +57,8 @@ class Accesses:
 
     def taken_by(self, op: Op) -> Set[int]:
         """Storages that `op`, or one inside it, may work in place on."""
-        return self._storages(_taken(op), (self._regions[region].taken for region in op.regions))
+        return self._storages(op.given_in_place(),
+                              (self._regions[region].taken for region in op.regions))
 
     def is_ordered(self, op: Op) -> bool:
         """Whether `op` is, or contains, an op that must keep its place among the ordered ones."""
@@ -76,7 +77,7 @@ class Accesses:
             (found.writes if unknown else found.reads).update(op.reads())
             found.writes.update(op.writes())
             found.copied.update(op.reads() if op.facts.converts else ())
-            found.taken.update(_taken(op))
+            found.taken.update(op.given_in_place())
             found.ordered = found.ordered or op.facts.ordered
             for inner in map(self._regions.__getitem__, op.regions):
                 found.inside |= inner.inside
@@ -116,10 +117,6 @@ class Accesses:
         values = self._graph.values
         facts = values[value]
         return facts.region not in inside or values[facts.storage].region not in inside
-
-
-def _taken(op: Op) -> List[int]:
-    return [op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0]
 
 
 def _memories(graph: Graph) -> Dict[int, int]:

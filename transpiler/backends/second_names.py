@@ -43,8 +43,3 @@ def write_together(op: Op, taken: FrozenSet[int], named: Mapping[int, FrozenSet[
         op.results += tuple(sorted(over.difference(op.writes())))
     if taken:
         op.facts = replace(op.facts, in_place=(), side_effect=True)
-
-
-def given_in_place(op: Op) -> Set[int]:
-    """What `op` may work in place on."""
-    return {op.operands[i] for i, _ in op.facts.in_place if op.operands[i] >= 0}

@@ -175,6 +175,10 @@ class Op:
         at = self.facts.elsewhere | (self.facts.late if takes_own else frozenset())
         return frozenset(self.results[position] for position in at) - {-1}
 
+    def given_in_place(self) -> Set[int]:
+        """Ids of the operands that it may work in place on."""
+        return {self.operands[i] for i, _ in self.facts.in_place} - {-1}
+
     def in_one_memory(self) -> Iterator[Tuple[int, int]]:
         """(operand, result) ids of the values that it gives one memory."""
         return ((self.operands[i], self.results[j]) for i, j in self.facts.one_memory)

@@ -65,7 +65,7 @@ class Races:
 
     def of_clone(self, op: Op) -> bool:
         own = int(op.facts.converts)
-        taken = {self._values[op.operands[i]].storage for i, _ in op.facts.in_place}
+        taken = {self._values[v].storage for v in op.given_in_place()}
         return any(self._copied[s] > own for s in taken) or op.facts.converts and any(
             self._values[v].storage in self._updated for v in op.reads())
 

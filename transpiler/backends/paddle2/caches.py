@@ -16,8 +16,8 @@ from paddle.base.proto import framework_pb2
 from transpiler.backends.einsum import (EQUATION, GRADIENT, KIND, KINDS, OPERANDS, RESULT,
                                         gradient_is_given, plan_of, result_is_operand, turned)
 from transpiler.backends.paddle2.workspaces import attributes_of, kernel_of, values_of
-from transpiler.backends.second_names import (given_in_place, is_plain, names_in_one_memory,
-                                              read_too, write_together)
+from transpiler.backends.second_names import (is_plain, names_in_one_memory, read_too,
+                                              write_together)
 from transpiler.ir import NOTHING, Graph, Op, Size, Value
 
 _OF = '@GRAD'  # slots of gradients
@@ -78,7 +78,7 @@ def link_results(graph: Graph, descs: Mapping[int, framework_pb2.OpDesc]) -> Non
     named = names_in_one_memory(pairs)
     for op in graph.walk() if named else ():
         if not op.regions and op.kind not in KINDS:
-            write_together(op, frozenset(given_in_place(op) & named.keys()), named)
+            write_together(op, frozenset(op.given_in_place() & named.keys()), named)
 
 
 def _given_out(graph: Graph, op: Op, desc: framework_pb2.OpDesc) -> Iterator[Tuple[Value, Value]]:

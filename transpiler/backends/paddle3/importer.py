@@ -39,7 +39,7 @@ from transpiler.backends.paddle3 import symbolic
 from transpiler.backends.paddle3.shapes import Shapes, declared_shape, gradient_source, guessed_shape, told_shape
 from transpiler.backends.paddle3.tensors import Shape, bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
-from transpiler.backends.second_names import given_in_place, write_together
+from transpiler.backends.second_names import write_together
 from transpiler.errors import InvalidProgramError
 from transpiler.ir import (KEEP, RELEASE, Graph, Op, OpFacts, Region, RegionKind, Site, Size, Value,
                            ValueKind)
@@ -656,7 +656,7 @@ def _note_taken(graph: Graph, op: Op, mates: Mapping[int, AbstractSet[int]],
                 named: Mapping[int, FrozenSet[int]]) -> None:
     """The executor works in place by the uses of one name: so an op that may writes over what has a second one, or what it reads in
     another slot, too, and one that does so by itself over all names of that. Whoever reads one stays in front of it, or behind it."""
-    given = given_in_place(op)
+    given = op.given_in_place()
     again = (v for v in given if op.operands.count(v) > 1 and op.kind not in EACH_ELEMENT_ALONE)
     taken = {v for v in given if v in mates or v in named}.union(again)
     written = mates.keys() & set(op.operands) & set(op.results)

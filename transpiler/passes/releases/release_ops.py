@@ -105,8 +105,7 @@ def unreleasable(graph: Graph, lifetimes: Lifetimes) -> FrozenSet[int]:
     such, or which an op hands on in a way that the program has no words for; and what a loop begins with and then lets go of by
     itself, which a release behind the loop would keep."""
     lost = {
-        graph.values[op.operands[i]].storage for op in graph.walk() if op.regions
-        for i, _ in op.facts.in_place
+        graph.values[v].storage for op in graph.walk() if op.regions for v in op.given_in_place()
     }
     # Of the main region, releases wait for those that read it.
     lost.update(

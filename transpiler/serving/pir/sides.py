@@ -90,4 +90,4 @@ def _read(graph: Graph, op: Op) -> Set[int]:
 def _taken(graph: Graph, op: Op) -> Set[int]:
     """What it may work in place on, or an op inside it."""
     ops = (op, *graph.inside(op))
-    return {each.operands[i] for each in ops for i, _ in each.facts.in_place} - {-1}
+    return set().union(*(each.given_in_place() for each in ops))
