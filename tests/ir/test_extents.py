@@ -1,10 +1,12 @@
 """Which inputs the dims of values follow, by hand on small graphs."""
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Tuple
+from typing import Any, Dict, FrozenSet, List, Tuple
+
+import pytest
 
 from tests.graphs import Draft
-from transpiler.ir import RegionKind, Size
+from transpiler.ir import RegionKind, Size, extents
 from transpiler.ir.extents import has_one_extent, note_extents
 
 ROWS = (Size.dim('N'), Size.of(8))
@@ -104,3 +106,35 @@ def test_a_run_may_have_other_dims_than_are_declared_where_nobody_looks() -> Non
     draft.op('tanh', 'a', 'c')
     assert follows(draft, 'a c') == {'a': frozenset(), 'c': frozenset()}
     assert follows(draft, 'a c', runs_as_declared=False) == {'a': {'a'}, 'c': {'a'}}
+
+
+def nested(depth: int) -> Draft:
+    """Branches one inside of the other, each of which makes of what the one in it hands on what it hands on itself."""
+    draft, region = two_inputs(), 0
+    for level in range(depth):
+        declare(draft, f'y{level}', region=region)
+        op = draft.op('cond', '', f'y{level}', region)
+        region = draft.region(op, RegionKind.BRANCH)
+        declare(draft, f'z{level}', region=region)
+        draft.graph.regions[region].results = ((draft.id(f'z{level}',
+                                                         region), draft.id(f'y{level}',
+                                                                           op.region)),)
+    for level in reversed(range(depth)):
+        last = 'a' if level == depth - 1 else f'y{level + 1}'
+        draft.op('tanh', last, f'z{level}', region)
+        region = draft.graph.regions[region].parent
+    return draft
+
+
+def test_what_branches_hand_on_is_found_in_few_passes_however_deep_they_are(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: List[int] = []
+    plain = extents._Extents._pass
+    monkeypatch.setattr(extents._Extents, '_pass', lambda self, before:
+                        (passes.append(depth), plain(self, before)))
+    for depth in (2, 30):
+        draft = nested(depth)
+        note_extents(draft.graph, True)
+        made = [value.follows for value in draft.graph.values if value.name[0] in 'yz']
+        assert len(made) == 2 * depth and set(made) == {frozenset('a')}
+    assert passes.count(30) == passes.count(2) == 2

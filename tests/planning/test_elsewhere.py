@@ -7,7 +7,8 @@ from typing import Dict, List, Tuple
 import pytest
 
 from tests.graphs import Draft, dims_of, generated
-from transpiler.analysis.elsewhere import alike_at_one, other_sizes, other_ways, some_sizes, without
+from transpiler.analysis.elsewhere import (alike_at_one, not_run, other_sizes, other_ways,
+                                           some_sizes, there_at, without)
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import peak_with_workspaces
 from transpiler.errors import MemoryBudgetError
@@ -129,6 +130,23 @@ def test_with_branches_left_out_no_plan_needs_more(model: Runtime) -> None:
                     assert peak_with_workspaces(taken, there.at(size)) <= most
                     looked += 1
     assert looked > 100
+
+
+@pytest.mark.parametrize('model', MODELS, ids=lambda model: model.name)
+def test_what_is_not_of_a_branch_is_there_without_it(model: Runtime) -> None:
+    """So a plan that needs no more than that is not looked at without the branch."""
+    reached: List[bool] = []
+    for seed in range(60):
+        graph = generated(seed)
+        whole = Timeline(graph, model, dims_of(graph, 3))
+        for way in other_ways(graph):
+            out, there = not_run(graph, way), Timeline(without(graph, way), model, whole.dims)
+            for op, now in zip(there.order, there.live) if out else ():
+                least = sum(size for storages, size in there_at(whole, op)
+                            if out.storages.isdisjoint(storages))
+                assert least <= now
+                reached.append(least == now)
+    assert len(reached) > 300 and sum(reached) > 200
 
 
 def test_what_needs_more_where_a_kernel_takes_less_than_it_may_grows() -> None:

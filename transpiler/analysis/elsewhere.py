@@ -6,8 +6,10 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
 
+from transpiler.analysis.timeline import Timeline
 from transpiler.ir import RELEASE, Graph, Op, RegionKind, Size
 from transpiler.ir.symbols import is_trip
 
@@ -107,19 +109,60 @@ def without(graph: Graph, branches: FrozenSet[int]) -> Graph:
     """`graph` when `branches` are not taken: what they alone make is not there, and what is chosen for their gradients, which
     are zeros, is not made. What they would have read is kept until they are passed by, and so is what a name that they would have
     written to has from before."""
-    left_out = {r: graph.ops[graph.regions[r].op] for r in branches}
+    left_out = _left_out(graph, branches)
     ops, inside = list(graph.ops), _read_inside(graph)
     for op in left_out.values():
         ops[op.id] = replace(op, operands=(*op.operands, *_read_from_around(graph, op, inside)))
     regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
-    never = {
-        v for r, op in left_out.items() if graph.regions[r].kind is RegionKind.BRANCH
-        for v in op.writes()
-    }
-    changed = Graph(graph.values, ops, regions)
-    never |= _never_chosen(changed, {op.id for op in left_out.values()})
+    never = _never_made(Graph(graph.values, ops, regions), left_out)
     values = [replace(v, size=Size(), at_most=None) if v.id in never else v for v in graph.values]
     return Graph(values, ops, regions)
+
+
+class NotRun(NamedTuple):
+    """What does not run when branches are not taken: regions, and storages that ops in them make, or their own."""
+
+    regions: FrozenSet[int]
+    storages: FrozenSet[int]
+
+
+def not_run(graph: Graph, branches: FrozenSet[int]) -> Optional[NotRun]:
+    """What does not run `without` these branches; None where loops count by trips what is there."""
+    inside = set(branches)
+    for region in graph.regions:  # inner ones come after those around them
+        if region.parent in inside:
+            inside.add(region.id)
+    if any(graph.regions[r].kind.is_loop for r in inside) or inside & graph.in_loops():
+        return None
+    regions = [replace(r, ops=[]) if r.id in branches else r for r in graph.regions]
+    made = _never_made(Graph(graph.values, graph.ops, regions), _left_out(graph, branches))
+    for region in inside:
+        made.update(v for op in graph.region_ops(region) for v in op.writes())
+    made.update(value.id for value in graph.values if value.region in inside)
+    return NotRun(frozenset(inside), frozenset(graph.values[v].storage for v in made))
+
+
+def there_at(timeline: Timeline, op: int) -> List[Tuple[Tuple[int, ...], int]]:
+    """The storages that have each memory which exists while `op` runs in turn, and its bytes."""
+    lifetimes, values = timeline.lifetimes.by_region, timeline.graph.values
+    found = []
+    for each in timeline.residents(op):
+        lifetime = lifetimes[values[each.storage].region].get(each.storage)
+        storages = lifetime.storages if lifetime else (each.storage,)
+        found.append((storages, timeline.evaluate(each.size) * timeline.evaluate(each.count)))
+    return found
+
+
+def _left_out(graph: Graph, branches: FrozenSet[int]) -> Dict[int, Op]:
+    """By branch: the op that runs it."""
+    return {r: graph.ops[graph.regions[r].op] for r in branches}
+
+
+def _never_made(changed: Graph, left_out: Mapping[int, Op]) -> Set[int]:
+    """What is not made where the branches of `left_out`, which have no ops any more, are not taken."""
+    branches = (op for r, op in left_out.items() if changed.regions[r].kind is RegionKind.BRANCH)
+    never = {v for op in branches for v in op.writes()}
+    return never | _never_chosen(changed, {op.id for op in left_out.values()})
 
 
 def _never_chosen(graph: Graph, left_out: Set[int]) -> Set[int]:

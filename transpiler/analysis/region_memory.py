@@ -416,20 +416,28 @@ class RegionMemory:
         """What ops of `region` leave behind."""
         found = self._left.get(region.id)
         if found is None:
-            found = self._left[region.id] = list(self._find_scopes_left(region))
+            found = self._left[region.id] = [
+                Left(start, inner, until,
+                     self.kept_per_trip(inner.id) * inner.trips)
+                for start, inner, until in self._where_left(region)
+            ]
         return found
 
-    def _find_scopes_left(self, region: Region) -> Iterator[Left]:
+    def _where_left(self, region: Region) -> List[Tuple[int, Region, int]]:
+        """The same at any size."""
+        return self.once_for_all_sizes(('left', region.id),
+                                       lambda: list(self._find_where_left(region)))
+
+    def _find_where_left(self, region: Region) -> Iterator[Tuple[int, Region, int]]:
         for at, op in self.running_regions(region):
             for inner in map(self.graph.regions.__getitem__, op.regions):
                 if inner.keeps_scopes:
                     gradient = self._gradient_op.get(inner.id, -1)
                     here = gradient >= 0 and self.graph.ops[gradient].region == region.id
                     until = self.lifetimes.position[gradient] if here else len(region.ops)
-                    size = inner.trips * self.kept_per_trip(inner.id)
-                    yield Left(at, inner, until, size)
+                    yield at, inner, until
                     if at and until == len(region.ops) and self._finds_scopes(inner):
-                        yield Left(-1, inner, at - 1, size)
+                        yield -1, inner, at - 1
 
     def _finds_scopes(self, inner: Region) -> bool:
         """Whether the op of `inner`, in the main region, finds the scopes that it left in the run before: a loop whose gradient is not

@@ -62,17 +62,15 @@ def peak_with_workspaces(graph: Graph, timeline: Timeline) -> int:
                          lambda: max(bytes_with_workspaces(graph, timeline), default=0))
 
 
-def peak_without_bounds(graph: Graph, timeline: Timeline) -> int:
-    """The same if the kernels of which only a bound is known take nothing for themselves."""
+def less_bounds(graph: Graph, timeline: Timeline, found: List[int]) -> List[int]:
+    """`found`, which are `bytes_with_workspaces`, if the kernels of which only a bound is known take nothing for themselves."""
     bounded = once_for(
         graph, timeline, 'bounded workspaces',
         lambda: [at for at, op in enumerate(timeline.order) if graph.ops[op].bounded])
-    if not bounded:
-        return peak_with_workspaces(graph, timeline)
-    found = bytes_with_workspaces(graph, timeline)
+    less = list(found) if bounded else found
     for at in bounded:
-        found[at] -= workspace_bytes(graph.ops[timeline.order[at]], timeline.dims)
-    return max(found)
+        less[at] -= workspace_bytes(graph.ops[timeline.order[at]], timeline.dims)
+    return less
 
 
 def unknown_workspaces(graph: Graph) -> List[str]:

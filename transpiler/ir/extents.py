@@ -6,9 +6,9 @@ many, and ops keep them apart, or broadcast one.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Optional, Set
+from typing import Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
-from transpiler.ir.graph import Graph, Op, RegionKind, Value
+from transpiler.ir.graph import Graph, Op, Region, RegionKind, Value
 from transpiler.ir.size import ONE
 
 _Inputs = FrozenSet[str]
@@ -65,7 +65,10 @@ class _Extents:
         for region in graph.regions:
             for outer, inner in region.arguments:
                 self._merge(inner, outer, known)
-        for op in graph.walk():
+        for op, through in self._in_turn():
+            for inner, outer in (pair for region in through for pair in region.results):
+                if inner in known:  # or what is nested would be found level by level, each by a pass
+                    known.setdefault(outer, known[inner])
             for position, value in enumerate(op.results if not op.regions else ()):
                 if value >= 0:
                     self._add(value, self._of_result(op, position, known), known)
@@ -75,6 +78,17 @@ class _Extents:
             if region.kind is RegionKind.OPAQUE:
                 for value in graph.ops[region.op].writes():
                     self._add(value, self._own(graph.values[value]), known)
+
+    def _in_turn(self) -> Iterator[Tuple[Op, List[Region]]]:
+        """The ops in program order, each with the regions that are through since the one before it, inner ones first."""
+        regions, around = self._graph.regions, [0]
+        for op in self._graph.walk():
+            through = []
+            while around[-1] not in (op.region, regions[op.region].parent):
+                through.append(regions[around.pop()])
+            if around[-1] != op.region:
+                around.append(op.region)
+            yield op, through
 
     def _merge(self, value: int, source: int, known: Dict[int, _Inputs]) -> None:
         self._add(value, known.get(source), known)

@@ -6,13 +6,14 @@ other sizes, too), where a caller lets go of what it gave, and in the first run 
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple)
 
-from transpiler.analysis.elsewhere import (alike_at_one, other_sizes, other_ways, some_sizes,
-                                           unknown_results, without)
+from transpiler.analysis.elsewhere import (NotRun, alike_at_one, other_sizes, other_ways,
+                                           some_sizes, not_run, there_at, unknown_results, without)
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
-from transpiler.analysis.workspace import peak_with_workspaces, peak_without_bounds
+from transpiler.analysis.workspace import bytes_with_workspaces, less_bounds, workspace_bytes
 from transpiler.ir import Graph
 from transpiler.ir.boundary import with_inputs_let_go
 from transpiler.runtime import Runtime
@@ -21,18 +22,43 @@ _Sizes = Tuple[Tuple[str, int], ...]
 _Peaks = Tuple[int, ...]
 
 
-def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> _Peaks:
-    """Of some workspaces only a bound is known: a kernel may take less, and hides what others need."""
-    most, known = peak_with_workspaces(graph, timeline), peak_without_bounds(graph, timeline)
-    return most, known, timeline.peak_bytes
+def _with_and_without_workspaces(graph: Graph, timeline: Timeline) -> Tuple[List[int], ...]:
+    """Bytes by point. Of some workspaces only a bound is known: a kernel may take less, and hides what others need."""
+    most = bytes_with_workspaces(graph, timeline)
+    return most, less_bounds(graph, timeline, most), timeline.live
+
+
+class _Top(NamedTuple):
+    """What there is where a program needs the most, in a region: storages, with their bytes; and what the op there takes for itself."""
+
+    region: int
+    there: List[Tuple[Tuple[int, ...], int]]
+    own: int
+
+    def without(self, out: NotRun) -> int:
+        """Bytes that are left there at least where something is not run; less than nothing if that is not known."""
+        if self.region in out.regions:
+            return -1
+        return self.own + sum(
+            size for storages, size in self.there if out.storages.isdisjoint(storages))
 
 
 class _Change(NamedTuple):
-    """How to make the program of another run of a graph, and the sizes at which to look at it. `runs_less`: ops are left out."""
+    """How to make the program of another run of a graph, and the sizes at which to look at it. `left_out` are branches that are not
+    taken; by the change of number `base` alone it runs them, at all those sizes."""
 
     made: Callable[[Graph], Graph]
     sizes: List[Mapping[str, int]]
-    runs_less: bool = False
+    left_out: FrozenSet[int] = frozenset()
+    base: int = -1
+
+
+class _Way(NamedTuple):
+    """The number of a change that leaves out branches, its sizes, and what is left out."""
+
+    change: int
+    sizes: FrozenSet[_Sizes]
+    out: NotRun
 
 
 class Elsewhere:
@@ -45,6 +71,7 @@ class Elsewhere:
                  also: Sequence[Mapping[str, int]] = (),
                  before: Optional[Timeline] = None) -> None:
         """`before` is the timeline of `original` on `runtime`, if somebody has made it."""
+        dims = dict(dims)  # who asks a timeline what there is adds to its own
         self._original, self._dims, self._timeline = original, dims, before
         # The first trip of a loop is as its first run is, the others are not.
         self._runtimes = tuple({runtime, runtime.freeing(), _in_first_run(runtime, original)})
@@ -52,7 +79,10 @@ class Elsewhere:
         self._changes = _changes(original, dims, also)
         if not runtime.inputs_stay and boundary_of(original):
             self._changes.append(_Change(with_inputs_let_go, self._changes[0].sizes))
-        self._peaks: Dict[Tuple[int, int], List[_Peaks]] = {}
+        # By change, and by runtime.
+        self._peaks: Dict[Tuple[int, int], Dict[_Sizes, _Peaks]] = {}
+        self._at_least: Dict[Tuple[int, int, _Sizes], _Peaks] = {}
+        self._ways: Dict[int, List[_Way]] = {}
 
     def grows(self, graph: Graph, after: Optional[Timeline] = None) -> bool:
         """Whether `graph` needs more than the original anywhere; `after` is its timeline, if somebody has made it."""
@@ -67,32 +97,56 @@ class Elsewhere:
         """Whether it does on one of the runtimes."""
         most: Dict[_Sizes, _Peaks] = {}  # with all branches taken
         for i, change in enumerate(self._changes):
-            before = self._before(i, j)
-            sizes, limits = change.sizes, before
-            if change.runs_less:  # it needs no more than with all to run
-                left = [k for k, each in enumerate(sizes) if _above(most[_key(each)], before[k])]
-                sizes, limits = [sizes[k] for k in left], [before[k] for k in left]
-            after = self._of(change, graph, timeline, j, sizes) if sizes else ()
-            for size, now, then in zip(sizes, after, limits):
-                if _above(now, then):
+            sizes = change.sizes
+            if change.left_out:  # it needs no more than with all to run
+                least = self._at_least
+                sizes = [k for k in sizes if _above(most[_key(k)], least.get((i, j, _key(k))))]
+                before = self._before(i, j, sizes)
+                sizes = [k for k in sizes if _above(most[_key(k)], before[_key(k)])]
+            before = self._before(i, j, sizes)
+            for key, each in self._of(change, graph, timeline, j, sizes):
+                now = _peaks(_with_and_without_workspaces(each.graph, each))
+                if _above(now, before[key]):
                     return True
-                most.setdefault(_key(size), now)
+                most.setdefault(key, now)
         return False
 
-    def _before(self, i: int, j: int) -> List[_Peaks]:
-        if (i, j) not in self._peaks:
-            change = self._changes[i]
-            found = self._of(change, self._original, self._timeline, j, change.sizes)
-            self._peaks[i, j] = list(found)
-        return self._peaks[i, j]
+    def _before(self, i: int, j: int, sizes: Iterable[Mapping[str, int]]) -> Dict[_Sizes, _Peaks]:
+        """The peaks of the original, and what it needs at least where branches are not taken."""
+        known = self._peaks.setdefault((i, j), {})
+        missing = [each for each in sizes if _key(each) not in known]
+        for key, timeline in self._of(self._changes[i], self._original, self._timeline, j, missing):
+            found = _with_and_without_workspaces(timeline.graph, timeline)
+            known[key] = _peaks(found)
+            ways = [way for way in self._ways_from(i) if key in way.sizes]
+            tops = _tops(timeline, found) if ways else []
+            for way in ways:
+                self._at_least[way.change, j, key] = tuple(top.without(way.out) for top in tops)
+        return known
+
+    def _ways_from(self, base: int) -> List[_Way]:
+        """The changes that leave out branches besides what `base` changes, if it is known what then does not run."""
+        if base not in self._ways:
+            found = ((i, change.sizes, not_run(self._original, change.left_out))
+                     for i, change in enumerate(self._changes)
+                     if change.left_out and change.base == base)
+            self._ways[base] = [
+                _Way(i, frozenset(map(_key, sizes)), out)
+                for i, sizes, out in found
+                if out is not None
+            ]
+        return self._ways[base]
 
     def _of(self, change: _Change, graph: Graph, known: Optional[Timeline], j: int,
-            sizes: List[Mapping[str, int]]) -> Iterator[_Peaks]:
-        """The peaks at `sizes` if `graph` is changed so; `known` is its timeline as it is, on some runtime."""
+            sizes: List[Mapping[str, int]]) -> Iterator[Tuple[_Sizes, Timeline]]:
+        """Timelines at `sizes` if `graph` is changed so; `known` is its timeline as it is, on some runtime."""
+        if not sizes:
+            return
         changed, runtime = change.made(graph), self._runtimes[j]
         if known is None or changed is not graph or known.lifetimes.runtime != runtime:
             known = Timeline(changed, runtime, self._dims)
-        return (_with_and_without_workspaces(changed, known.at(each)) for each in sizes)
+        for each in sizes:
+            yield _key(each), known.at(each)
 
 
 def _in_first_run(runtime: Runtime, graph: Graph) -> Runtime:
@@ -101,8 +155,21 @@ def _in_first_run(runtime: Runtime, graph: Graph) -> Runtime:
     return runtime if others else runtime.in_first_run()
 
 
-def _above(now: _Peaks, then: _Peaks) -> bool:
-    return any(a > b for a, b in zip(now, then))
+def _tops(timeline: Timeline, found: Tuple[List[int], ...]) -> List[_Top]:
+    """Where there is the most of each of `_with_and_without_workspaces`."""
+    ops = [timeline.graph.ops[timeline.order[each.index(max(each))]] for each in found]
+    own = [workspace_bytes(op, timeline.dims) for op in ops]
+    there = {op.id: there_at(timeline, op.id) for op in ops}
+    counted = own[0], 0 if ops[1].bounded else own[1], 0
+    return [_Top(op.region, there[op.id], each) for op, each in zip(ops, counted)]
+
+
+def _peaks(found: Tuple[List[int], ...]) -> _Peaks:
+    return tuple(max(each, default=0) for each in found)
+
+
+def _above(now: _Peaks, then: Optional[_Peaks]) -> bool:
+    return then is None or any(a > b for a, b in zip(now, then))
 
 
 def _changes(original: Graph, dims: Mapping[str, int],
@@ -118,20 +185,20 @@ def _changes(original: Graph, dims: Mapping[str, int],
     ways = other_ways(original)
     found = less + [
         _Change(partial(Graph.with_sizes, sizes=each), here) for each in unknown_results(original)
-    ] + [
-        _Change(_then(each.made, partial(without, branches=way)), fewer, runs_less=True)
-        for each in less
-        for way in ways
     ]
+    for base, each in enumerate(less):
+        found += _with_ways_left_out(base, each.made, fewer, ways)
     for names in alike_at_one(original, sizes):
         at_one = partial(Graph.with_ones, names=names)
         here = [each for each in sizes if all(each[name] == 1 for name in names)]
-        found.append(_Change(at_one, here))
-        found += [
-            _Change(_then(at_one, partial(without, branches=way)), here, runs_less=True)
-            for way in ways
-        ]
+        base = len(found)
+        found += [_Change(at_one, here), *_with_ways_left_out(base, at_one, here, ways)]
     return found
+
+
+def _with_ways_left_out(base: int, made: Callable[[Graph], Graph], sizes: List[Mapping[str, int]],
+                        ways: Iterable[FrozenSet[int]]) -> List[_Change]:
+    return [_Change(_then(made, partial(without, branches=way)), sizes, way, base) for way in ways]
 
 
 def _then(first: Callable[[Graph], Graph], second: Callable[[Graph],

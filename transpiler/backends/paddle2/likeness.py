@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Hashable, List, Mapping, Tuple
+from functools import partial
+from typing import Callable, Dict, Hashable, List, Tuple
 
 from paddle.base.proto import framework_pb2
 
@@ -28,27 +29,33 @@ def without_framework(program: framework_pb2.ProgramDesc) -> framework_pb2.Progr
     return message
 
 
-def likenesses(message: framework_pb2.ProgramDesc) -> List[int]:
-    """A number for each op of the main block of what `without_framework` gives, the same for those that are alike: of one
-    operator, with equal attributes, and with variables of equal types in their slots. UNLIKE for ops that name anything
-    but tensors.
-
-    Only of programs of one block: inner blocks know variables by names of other blocks.
-    """
-    block = message.blocks[0]
-    if len(message.blocks) > 1:
-        return [UNLIKE] * len(block.ops)
+def likenesses(message: framework_pb2.ProgramDesc) -> List[List[int]]:
+    """For each block of what `without_framework` gives, a number for each of its ops, the same for those that are alike, in whatever
+    blocks: of one operator, with equal attributes, and with variables of equal types in their slots. UNLIKE for ops that name
+    anything but tensors."""
     numbers: Dict[Hashable, int] = {}
-    types = {
-        v.name: numbers.setdefault(v.type.SerializeToString(), len(numbers))
+    types = [{
+        v.name: _number(numbers, v.type.SerializeToString()) if v.type.type in TENSORS else UNLIKE
         for v in block.vars
-        if v.type.type in TENSORS
     }
-    looks = (_look(op, types) for op in block.ops)
-    return [numbers.setdefault(look, len(numbers)) if look else UNLIKE for look in looks]
+             for block in message.blocks]
+
+    def type_of(name: str, block: int) -> int:
+        while block >= 0 and name not in types[block]:
+            block = message.blocks[block].parent_idx
+        return types[block][name] if block >= 0 else UNLIKE
+
+    looks = [[_look(op, partial(type_of, block=block.idx))
+              for op in block.ops]
+             for block in message.blocks]
+    return [[_number(numbers, look) if look else UNLIKE for look in each] for each in looks]
 
 
-def _look(op: framework_pb2.OpDesc, types: Mapping[str, int]) -> Tuple[Hashable, ...]:
+def _number(numbers: Dict[Hashable, int], look: Hashable) -> int:
+    return numbers.setdefault(look, len(numbers))
+
+
+def _look(op: framework_pb2.OpDesc, type_of: Callable[[str], int]) -> Tuple[Hashable, ...]:
     """Equal for ops that are alike; nothing for one that is like none."""
     if op.type in _OF_THEIR_OWN:
         return ()
@@ -58,9 +65,10 @@ def _look(op: framework_pb2.OpDesc, types: Mapping[str, int]) -> Tuple[Hashable,
         for slot in slots:
             look.append(slot.parameter)
             for name in slot.arguments:
-                if name not in types:
+                kind = type_of(name)
+                if kind == UNLIKE:
                     return ()
-                look.append((types[name], met.setdefault(name, len(met))))
+                look.append((kind, met.setdefault(name, len(met))))
         look.append(None)
     look += [a.SerializeToString() for a in op.attrs]
     return tuple(look)

@@ -73,24 +73,46 @@ def names_of(program: ImportedProgram, graph: Graph) -> Names:
         for value in values:
             names.by_value[value.id] = new
             names.replaced.in_main[value.name] = new
+    called = _Called(graph, names)
     for old, value in emptied.items():
-        if names[value.id] == old and not _rename_everywhere(graph, names, value, taken, emptied):
+        if names[value.id] == old and not _rename_everywhere(called, names, value, taken, emptied):
             names.emptied.add(old)
     return names
 
 
-def _rename_everywhere(graph: Graph, names: Names, emptied: Value, taken: Set[str],
+class _Called:
+    """The values of a graph by what they are called; what gets a new name from then on is not found by it."""
+
+    def __init__(self, graph: Graph, names: Names) -> None:
+        self._names = names
+        self._by_name: Dict[str, List[Value]] = {}
+        for value in graph.values:
+            self._by_name.setdefault(names[value.id], []).append(value)
+        self._of_gradients = [v.name for v in graph.values if 2 * _GRADIENT in v.name]
+
+    def any_of(self, names: Sequence[str]) -> List[Value]:
+        """The values that are called one of `names`, by id."""
+        found = (value for name in names for value in self._by_name.get(name, ())
+                 if self._names[value.id] == name)
+        return sorted(found, key=lambda value: value.id)
+
+    def has_gradient(self, gradient: str) -> bool:
+        """Whether something is the gradient of what that name of a gradient stands for."""
+        return any(name.startswith(gradient + _GRADIENT) for name in self._of_gradients)
+
+
+def _rename_everywhere(values: _Called, names: Names, emptied: Value, taken: Set[str],
                        all_emptied: Mapping[str, Value]) -> bool:
     """Gives what `emptied` and its gradient, or it and what it is the gradient of, are called a new name in all blocks: what
     the runtime makes of a name, it makes of the new one. Not where one of the two is to be found under its name."""
     old = names[emptied.id]
     root = old[:-len(_GRADIENT)] if old.endswith(_GRADIENT) else old
     pair = (root, root + _GRADIENT)
-    called = [v for v in graph.values if names[v.id] in pair]
+    called = values.any_of(pair)
     kept = any(v.may_be_asked_for for v in called)
     if root not in all_emptied and emptied.kind is not ValueKind.ARRAY:
         kept = kept or any(v.region == 0 and names[v.id] == root for v in called)
-    if kept or any(v.name.startswith(pair[1] + _GRADIENT) for v in graph.values):
+    if kept or values.has_gradient(pair[1]):
         return False
     new = _unused(root + RELEASED, taken, also=_GRADIENT)
     renamed = {root: new, pair[1]: new + _GRADIENT}

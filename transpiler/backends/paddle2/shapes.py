@@ -23,7 +23,7 @@ from transpiler.backends.fitted_shapes import PROBE, fit, fit_most
 from transpiler.backends.paddle2.array_fills import FilledArrays, counted_arrays, trip_symbols
 from transpiler.backends.paddle2.descs import written_by
 from transpiler.backends.paddle2.kernel_shapes import LEAST_KINDS
-from transpiler.backends.paddle2.likeness import TENSORS, UNLIKE, likenesses, without_framework
+from transpiler.backends.paddle2.likeness import TENSORS, likenesses, without_framework
 from transpiler.backends.paddle2.shape_inference import (SAY_NOTHING, SENTENCES, SEQUENCE_KINDS,
                                                          Declared, Inference, Results, Step,
                                                          Tensors, VariableKey)
@@ -308,7 +308,10 @@ class _Prober:
         self._tensors = Tensors(program, declared)
         self._results: Results = {}
         self.products: Dict[str, Size] = {}  # by symbol
-        self.steps = [self._steps_of(program.block(b.idx), b) for b in message.blocks]
+        self.steps = [
+            self._steps_of(program.block(b.idx), b, numbers)
+            for b, numbers in zip(message.blocks, likenesses(message))
+        ]
         self.trips = trip_symbols(message)  # by the block of a loop
         self._counted = counted_arrays(message)
 
@@ -417,8 +420,8 @@ class _Prober:
         first = [s for s in steps if made.intersection(s.touched).issubset(s.outputs)]
         return {dim for step in first for key in step.touched for dim in failed.shapes[key]}
 
-    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc) -> List[Step]:
-        numbers = likenesses(self._message) if not message.idx else [UNLIKE] * len(message.ops)
+    def _steps_of(self, block: core.BlockDesc, message: framework_pb2.BlockDesc,
+                  numbers: List[int]) -> List[Step]:
         steps = []
         for j, (desc, number) in enumerate(zip(message.ops, numbers)):
             outputs = self._tensors_in(desc.outputs, message.idx)
