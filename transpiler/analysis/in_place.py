@@ -39,7 +39,9 @@ class InPlace:
         elif op.facts.in_place and self._takes_over(op):
             for i, j in op.facts.in_place:
                 source, target = op.operands[i], op.results[j]
-                if source < 0 or target < 0 or op.operands.count(source) > 1:
+                # What it needs the shape of alone may be gone before it.
+                once = source >= 0 <= target and op.operands.count(source) == 1
+                if not once or i in op.facts.shape_only:
                     continue
                 pair = values[source].storage, values[target].storage
                 if self._may_share(*pair):
