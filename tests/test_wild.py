@@ -26,6 +26,9 @@ from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.analysis.timeline import Timeline
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.backends.settings import has_cpu_kernels_alone
+from transpiler.planning import OPTIMIZE, PlanOptions, plan
+from transpiler.planning.planner import tried_plans
+from transpiler.planning.runner import Runner
 from transpiler.runtime import COLLECTING
 
 # More of them: python -m tests.wild.
@@ -64,6 +67,7 @@ _BROKE_A_PROMISE = {
     'clones in place on what is read in another layout': '72052,80569',
     'orders behind what oneDNN reads under another name': '151669:serial',
     'branches and loops that run side by side': '150331:hold',
+    'what loops compute again, where the collector is late': '8536304',
     'what branches may work on in place is read in another layout': '8535443',
     'plans that were made for no budget': '6020,9110:serial,9139:hold,9168',
 }
@@ -112,6 +116,19 @@ def _scaling(seed: str) -> Any:
 
 def test_programs_that_were_seen_to_fail_do_so_no_more() -> None:
     assert f'{len(NAMES)} programs ran whole' in _wild('--seen')
+
+
+def test_what_is_computed_again_leaves_no_more_to_a_late_collector_than_no_plan_does() -> None:
+    program = import_program(fingerprint(build(recipe(8536304)).case.main))
+    dims = dict.fromkeys(program.symbols(), 3)
+    runner = Runner(program.graph, COLLECTING, dims, PlanOptions())
+    refused = [
+        each for each in tried_plans(runner, OPTIMIZE)
+        if each.after.lagging_peak_bytes > each.before.lagging_peak_bytes
+    ]
+    done = plan(program.graph, COLLECTING, dims)
+    assert done.after.lagging_peak_bytes <= done.before.lagging_peak_bytes
+    assert min(each.after.peak_bytes for each in refused) < done.after.peak_bytes
 
 
 def _peak(main: Any, rows: int) -> int:

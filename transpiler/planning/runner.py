@@ -82,11 +82,10 @@ class Runner:
         return ordered is None or ordered[1].after.peak_bytes >= given.after.peak_bytes
 
     def grows_elsewhere(self, plan: Plan) -> bool:
-        """Whether `plan` needs more than no plan where it was not made for, or, if it does nothing against a collector that is late
-        (`loose`), then."""
+        """Whether `plan` needs more than no plan where it was not made for, or where the collector is late."""
         start = self._start
-        late = plan.loose and self.context.runtime.collects and (plan.after.lagging_peak_bytes
-                                                                 > start.before.lagging_peak_bytes)
+        late = self.context.runtime.collects and (plan.after.lagging_peak_bytes
+                                                  > start.before.lagging_peak_bytes)
         return late or self._work.grows_elsewhere(plan.graph, plan.after, start.graph, start.before)
 
     def run(self, sequence: Sequence[NamedPass], start: Optional[Plan] = None) -> Plan:
