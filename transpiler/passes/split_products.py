@@ -11,7 +11,7 @@ for an op what it names.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, FrozenSet, Iterable, List, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Set, Tuple
 
 from transpiler.analysis.interference import Interference
 from transpiler.analysis.positions import Span
@@ -64,12 +64,16 @@ class _Splitter:
         region.ops = ops
 
     def _may_be_split(self, op: Op) -> bool:
-        facts = op.facts
-        return (
-            len(facts.separate) == 2 and op.id == op.origin and not facts.ordered and
-            not facts.converts and
-            {r for r, _ in facts.separate} == {i for i, v in enumerate(op.results) if v >= 0} and
-            all(self._graph.values[v].kind is ValueKind.DENSE for v in op.reads() + op.writes()))
+        facts, values = op.facts, op.reads() + op.writes()
+        if not self._storages(op.reads()).isdisjoint(self._storages(op.writes())):
+            return False  # what the first part makes would be read by the second
+        return (len(facts.separate) == 2 and op.id == op.origin and not facts.ordered and
+                not facts.converts and {r for r, _ in facts.separate
+                                       } == {i for i, v in enumerate(op.results) if v >= 0} and
+                all(self._graph.values[v].kind is ValueKind.DENSE for v in values))
+
+    def _storages(self, values: Iterable[int]) -> Set[int]:
+        return {self._graph.values[v].storage for v in values}
 
     def _split(self, op: Op, at: int) -> int:
         """Id of the op that makes one of the results; `op` makes the other, behind it."""
