@@ -97,12 +97,7 @@ class Elsewhere:
         """Whether it does on one of the runtimes."""
         most: Dict[_Sizes, _Peaks] = {}  # with all branches taken
         for i, change in enumerate(self._changes):
-            sizes = change.sizes
-            if change.left_out:  # it needs no more than with all to run
-                least = self._at_least
-                sizes = [k for k in sizes if _above(most[_key(k)], least.get((i, j, _key(k))))]
-                before = self._before(i, j, sizes)
-                sizes = [k for k in sizes if _above(most[_key(k)], before[_key(k)])]
+            sizes = self._undecided(i, j, most)
             before = self._before(i, j, sizes)
             for key, each in self._of(change, graph, timeline, j, sizes):
                 now = _peaks(_with_and_without_workspaces(each.graph, each))
@@ -110,6 +105,17 @@ class Elsewhere:
                     return True
                 most.setdefault(key, now)
         return False
+
+    def _undecided(self, i: int, j: int, most: Mapping[_Sizes, _Peaks]) -> List[Mapping[str, int]]:
+        """The sizes of a change at which a plan may need more: where branches are not taken, it needs no more than the `most` that it
+        does with all."""
+        change = self._changes[i]
+        if not change.left_out:
+            return change.sizes
+        least = self._at_least
+        sizes = [k for k in change.sizes if _above(most[_key(k)], least.get((i, j, _key(k))))]
+        before = self._before(i, j, sizes)
+        return [k for k in sizes if _above(most[_key(k)], before[_key(k)])]
 
     def _before(self, i: int, j: int, sizes: Iterable[Mapping[str, int]]) -> Dict[_Sizes, _Peaks]:
         """The peaks of the original, and what it needs at least where branches are not taken."""
