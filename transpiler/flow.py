@@ -53,7 +53,7 @@ _NO_BUDGET = (
 _NAMED = 3
 _GROWS = (
     'A better plan was dropped, because it would need more than no plan for other sizes of the '
-    'inputs, or other ways through its branches.')
+    'inputs, other ways through its branches, or a collector that is late.')
 
 
 @dataclass(frozen=True)

@@ -250,8 +250,8 @@ class ReportData:
     they can become; the same holds for what they have beyond what they have at the least. `bounded_sizes` are those that are
     counted as large as the data of a run can make them: the figures are upper bounds there. So they are if `bounded_layouts`: what kernels in layouts of their own (oneDNN) exchange with
     others counts as held to the end of the first run.
-    `grows_elsewhere`: a run with inputs of other sizes, or on another way through the branches, needs more than the untouched program;
-    no other plan keeps to the budget.
+    `grows_elsewhere`: a run with inputs of other sizes, on another way through the branches, or with a collector that is late,
+    needs more than the untouched program; no other plan keeps to the budget.
     `upkeep_bytes` and `upkeep_seconds` are estimates, before and after, of what the executor keeps for the ops besides tensors, and of
     the processor time that its first run takes to build that. `segments` is the number of blocks that the main block was cut
     into, `unsegmented` says why there are none, where they were asked for.

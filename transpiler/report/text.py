@@ -277,8 +277,8 @@ def _footnotes(report: ReportData) -> List[str]:
         )
     if report.grows_elsewhere:
         lines.append(
-            'For other sizes of the inputs, or other ways through its branches, it needs more than no plan would; no other '
-            'plan keeps to the budget.')
+            'For other sizes of the inputs, other ways through its branches, or a collector that is late, it needs more than no '
+            'plan would; no other plan keeps to the budget.')
     lines += measured_line(report.measured, 'results')
     if report.pipeline is not None:
         lines.append(str(report.pipeline))
