@@ -64,13 +64,13 @@ class _Splitter:
         region.ops = ops
 
     def _may_be_split(self, op: Op) -> bool:
-        facts, values = op.facts, op.reads() + op.writes()
+        facts, made = op.facts, {i for i, v in enumerate(op.results) if v >= 0}
         if not self._storages(op.reads()).isdisjoint(self._storages(op.writes())):
             return False  # what the first part makes would be read by the second
-        return (len(facts.separate) == 2 and op.id == op.origin and not facts.ordered and
-                not facts.converts and {r for r, _ in facts.separate
-                                       } == {i for i, v in enumerate(op.results) if v >= 0} and
-                all(self._graph.values[v].kind is ValueKind.DENSE for v in values))
+        return (
+            len(facts.separate) == 2 and op.id == op.origin and not facts.ordered and
+            not facts.converts and {r for r, _ in facts.separate} == made and
+            all(self._graph.values[v].kind is ValueKind.DENSE for v in op.reads() + op.writes()))
 
     def _storages(self, values: Iterable[int]) -> Set[int]:
         return {self._graph.values[v].storage for v in values}

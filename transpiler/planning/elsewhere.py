@@ -9,8 +9,8 @@ from functools import partial
 from typing import (Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple,
                     Optional, Sequence, Tuple)
 
-from transpiler.analysis.elsewhere import (NotRun, alike_at_one, other_sizes, other_ways,
-                                           some_sizes, not_run, there_at, unknown_results, without)
+from transpiler.analysis.elsewhere import (NotRun, alike_at_one, not_run, other_sizes, other_ways,
+                                           some_sizes, there_at, unknown_results, without)
 from transpiler.analysis.kept import boundary_of
 from transpiler.analysis.timeline import Timeline
 from transpiler.analysis.workspace import bytes_with_workspaces, less_bounds, workspace_bytes
@@ -53,14 +53,6 @@ class _Change(NamedTuple):
     base: int = -1
 
 
-class _Way(NamedTuple):
-    """The number of a change that leaves out branches, its sizes, and what is left out."""
-
-    change: int
-    sizes: FrozenSet[_Sizes]
-    out: NotRun
-
-
 class Elsewhere:
     """The peaks of `original`, each found once, against those of plans for it, at `dims`, at `also`, and at sizes near `dims`."""
 
@@ -82,7 +74,7 @@ class Elsewhere:
         # By change, and by runtime.
         self._peaks: Dict[Tuple[int, int], Dict[_Sizes, _Peaks]] = {}
         self._at_least: Dict[Tuple[int, int, _Sizes], _Peaks] = {}
-        self._ways: Dict[int, List[_Way]] = {}
+        self._not_run: Dict[FrozenSet[int], Optional[NotRun]] = {}  # by branches that are left out
 
     def grows(self, graph: Graph, after: Optional[Timeline] = None) -> bool:
         """Whether `graph` needs more than the original anywhere; `after` is its timeline, if somebody has made it."""
@@ -124,24 +116,26 @@ class Elsewhere:
         for key, timeline in self._of(self._changes[i], self._original, self._timeline, j, missing):
             found = _with_and_without_workspaces(timeline.graph, timeline)
             known[key] = _peaks(found)
-            ways = [way for way in self._ways_from(i) if key in way.sizes]
+            ways = self._ways_from(i, key)
             tops = _tops(timeline, found) if ways else []
-            for way in ways:
-                self._at_least[way.change, j, key] = tuple(top.without(way.out) for top in tops)
+            for way, out in ways.items():
+                self._at_least[way, j, key] = tuple(top.without(out) for top in tops)
         return known
 
-    def _ways_from(self, base: int) -> List[_Way]:
-        """The changes that leave out branches besides what `base` changes, if it is known what then does not run."""
-        if base not in self._ways:
-            found = ((i, change.sizes, not_run(self._original, change.left_out))
-                     for i, change in enumerate(self._changes)
-                     if change.left_out and change.base == base)
-            self._ways[base] = [
-                _Way(i, frozenset(map(_key, sizes)), out)
-                for i, sizes, out in found
-                if out is not None
-            ]
-        return self._ways[base]
+    def _ways_from(self, base: int, key: _Sizes) -> Dict[int, NotRun]:
+        """By change that leaves out branches besides what `base` changes, at these sizes: what then does not run, if that is known."""
+        found = {}
+        for way, change in enumerate(self._changes):
+            if change.base == base and any(_key(each) == key for each in change.sizes):
+                out = self._left_out(change.left_out)
+                if out is not None:
+                    found[way] = out
+        return found
+
+    def _left_out(self, branches: FrozenSet[int]) -> Optional[NotRun]:
+        if branches not in self._not_run:
+            self._not_run[branches] = not_run(self._original, branches)
+        return self._not_run[branches]
 
     def _of(self, change: _Change, graph: Graph, known: Optional[Timeline], j: int,
             sizes: List[Mapping[str, int]]) -> Iterator[Tuple[_Sizes, Timeline]]:
