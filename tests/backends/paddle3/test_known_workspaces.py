@@ -14,6 +14,7 @@ from benchmarks.kernels.table import misses
 from benchmarks.programs import recurrent
 from benchmarks.programs.case import Options
 from tests.backends.paddle3.running import MIB, Build, first_peak, optimized
+from tests.processor import needs_bfloat16
 from transpiler import memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.known_workspaces import is_covered, look_up, table, workspace
@@ -111,13 +112,14 @@ def _halves(make: Callable[..., Any], *shapes: Sequence[int]) -> Recipe:
 
 
 @pytest.mark.parametrize('recipe', [
-    _halves(paddle.matmul, [4, 8, 16], [16, 8]),
-    _halves(paddle.matmul, [8, 16], [16, 8]),
-    _halves(paddle.matmul, [4, 8, 16], [4, 16, 8]),
+    pytest.param(_halves(paddle.matmul, [4, 8, 16], [16, 8]), marks=needs_bfloat16),
+    pytest.param(_halves(paddle.matmul, [8, 16], [16, 8]), marks=needs_bfloat16),
+    pytest.param(_halves(paddle.matmul, [4, 8, 16], [4, 16, 8]), marks=needs_bfloat16),
     _halves(paddle.sum, [4, 8, 16]),
     _halves(lambda x: paddle.sum(x, -1), [4, 8, 16]),
-    _halves(paddle.nn.functional.gelu, [4, 8, 16]),
-    _halves(paddle.nn.functional.conv2d, [2, 16, 8, 8], [32, 16, 3, 3]),
+    pytest.param(_halves(paddle.nn.functional.gelu, [4, 8, 16]), marks=needs_bfloat16),
+    pytest.param(_halves(paddle.nn.functional.conv2d, [2, 16, 8, 8], [32, 16, 3, 3]),
+                 marks=needs_bfloat16),
 ])
 def test_kernels_in_bfloat16_allocate_what_the_table_says(recipe: Recipe) -> None:
     seen = seen_of(recipe)

@@ -12,6 +12,7 @@ from benchmarks.programs.case import Case, Options, drafting
 from tests import settled
 from tests.backends.paddle3.running import (MIB, Build, assert_equal, in_order, optimized, run,
                                             uncollected)
+from tests.processor import needs_bfloat16
 from transpiler.backends.paddle3.importer import import_program
 
 
@@ -54,6 +55,7 @@ BUILDS: Dict[str, Build] = {
 }
 
 
+@needs_bfloat16
 @pytest.mark.parametrize('name', BUILDS)
 def test_they_are_in_what_a_program_is_said_to_need(name: str) -> None:
     build = BUILDS[name]
@@ -69,6 +71,7 @@ def test_they_are_in_what_a_program_is_said_to_need(name: str) -> None:
     settled.assert_as_predicted(first, (report.needed_bytes / MIB,))
 
 
+@needs_bfloat16
 @pytest.mark.parametrize('recompute', ['auto', 'max'])
 def test_no_run_needs_more_than_is_sure_if_nothing_is_collected(recompute: str) -> None:
     with in_order():
@@ -88,6 +91,7 @@ def _without_collection() -> Tuple[int, float]:
     return report.sure_bytes, max(run(case, steps=3).peaks) * MIB
 
 
+@needs_bfloat16
 def test_nor_where_collection_is_off() -> None:
     surely, measured = apart(_without_collection)
     assert measured <= surely
