@@ -19,6 +19,7 @@ from transpiler.passes.cloning import Cloner, Races
 from transpiler.passes.context import PassContext
 from transpiler.passes.inner_remat.cut import RATES, choose, cuts, extra_seconds, kept_bytes
 from transpiler.passes.inner_remat.inner_problem import InnerProblem, drop_shape_readers, inner_problem
+from transpiler.passes.inner_remat.readers import Readers
 from transpiler.passes.inner_remat.rebuilder import Rebuilder
 
 _Limits = Tuple[Tuple[int, float], ...]  # of gradient regions: id, and seconds of a step
@@ -113,10 +114,10 @@ def _chosen(problems: Iterable[InnerProblem],
 def _each_problem(graph: Graph, gradients: Iterable[Region], context: PassContext,
                   writers: Writers) -> Iterator[InnerProblem]:
     """Of gradient regions, of the graph as it is when the problem is asked for."""
-    races = Races(graph)
+    races, readers = Races(graph), Readers(graph)
     for gradient in gradients:
-        drop_shape_readers(graph, gradient)
-        yield inner_problem(graph, gradient, context, writers, races)
+        drop_shape_readers(graph, gradient, readers)
+        yield inner_problem(graph, gradient, context, writers, races, readers)
 
 
 @dataclass(frozen=True)

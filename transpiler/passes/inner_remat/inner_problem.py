@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Dict, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Optional, Set, Tuple
 
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
@@ -14,6 +12,7 @@ from transpiler.analysis.writers import Writers
 from transpiler.ir import READ_ELEMENT, ArrayAccess, Graph, Op, OpFacts, Region, ValueKind, Work
 from transpiler.passes.cloning import Races, may_be_cloned
 from transpiler.passes.context import PassContext
+from transpiler.passes.inner_remat.readers import Readers
 from transpiler.passes.loop_copies import is_stable
 from transpiler.passes.replay import can_be_replayed, replay_seconds, replayed
 
@@ -35,12 +34,12 @@ class InnerProblem:
     seconds: Dict[int, float] = field(default_factory=dict)  # of all clones of an op
 
 
-def drop_shape_readers(graph: Graph, gradient: Region) -> None:
+def drop_shape_readers(graph: Graph, gradient: Region, readers: Readers) -> None:
     """An operand of which only the shape is read becomes another operand of the same shape.
 
     The runtime keeps all that a gradient block names, even for its shape alone.
     """
-    for op in [op for op in graph.walk(gradient.id) if op.facts.shape_only]:
+    for op in [op for op in readers.ops(gradient) if op.facts.shape_only]:
         operands = list(op.operands)
         for position in op.facts.shape_only:
             value = operands[position]
@@ -76,20 +75,17 @@ def _there(graph: Graph, op: Op, gradient: Region) -> Tuple[int, ...]:
 
 
 def inner_problem(graph: Graph, gradient: Region, context: PassContext, writers: Writers,
-                  races: Races) -> InnerProblem:
-    """The problem of `gradient`, whose shape readers are dropped; `writers` and `races` are those of `graph`."""
+                  races: Races, readers: Readers) -> InnerProblem:
+    """The problem of `gradient`, whose shape readers are dropped; `writers`, `races` and `readers` are those of `graph`."""
     forward = graph.regions[gradient.forward]
     copies = {inner for _, inner in forward.arguments}
-    inside = list(graph.walk(gradient.id))
-    pinned = {v for op in inside if op.regions for v in op.operands}
-    read: Set[int] = set().union(*[op.reads() for op in inside])
-    needed = {v for v in read if graph.values[v].region == forward.id and v not in copies}
-    free = copies | (pinned & needed)
+    needed = readers.of(gradient) - copies
+    free = copies | (readers.named_by_regions(gradient) & needed)
     trips = forward.trips.evaluate(context.dims)
     repeats = graph.runs_of(forward.parent).evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free, repeats)
     problem.producer = {
-        **_clonable(graph, forward, gradient, inside, writers, races, context.recompute == 'cheap'),
+        **_clonable(graph, forward, gradient, writers, races, readers, context.recompute == 'cheap'),
         **_reloads(graph, gradient)
     }
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
@@ -134,20 +130,19 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
     }
 
 
-def _clonable(graph: Graph, forward: Region, gradient: Region, inside: Sequence[Op],
-              writers: Writers, races: Races, cheap: bool) -> Dict[int, Op]:
-    """Ops whose clone in the gradient, which has the ops `inside`, gives the same bytes and has no other effect, by result."""
-    writes = Counter(
-        chain.from_iterable([op.writes() for op in chain(graph.walk(forward.id), inside)]))
+def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers, races: Races,
+              readers: Readers, cheap: bool) -> Dict[int, Op]:
+    """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     stepwise = _Stepwise(graph, gradient, writers.positions)
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
     for op in graph.region_ops(forward.id):
-        if (_may_be_cloned(graph, op, writes, cheap) and not races.of_clone(op) and all(
-                _may_be_read(graph, v, forward, writes, written_before, writers) or
+        if (_may_be_cloned(graph, op, readers.writers, cheap) and not races.of_clone(op) and all(
+                _may_be_read(graph, v, forward, readers.writers, written_before, writers) or
                 stepwise.may_read(op, v) for v in clone_operands(op))):
             found.update((v, op) for v in clone_results(op) if stepwise.comes_in_time(op, v))
-        written_before.update(op.writes(), *[inner.writes() for inner in graph.inside(op)])
+        if forward.arguments:  # else nobody asks
+            written_before.update(op.writes(), *[inner.writes() for inner in graph.inside(op)])
     return found
 
 
@@ -183,21 +178,20 @@ class _Stepwise:
         return result not in self._needed_early
 
 
-def _may_be_cloned(graph: Graph, op: Op, writes: Dict[int, int], cheap: bool) -> bool:
+def _may_be_cloned(graph: Graph, op: Op, written_by: Callable[[int], int], cheap: bool) -> bool:
     """What an op updates, or names as a result, has no stand-in here, and of what it makes all sizes must be known."""
     if op.facts.replay is not None and not can_be_replayed(graph, op):
         return False
     sized = all(graph.values[v].size is not None for v in op.writes())
     return (sized and not op.facts.updates and not op.left_as_it_is() and
-            may_be_cloned(graph, op, lambda value: writes[value], cheap))
+            may_be_cloned(graph, op, written_by, cheap))
 
 
-def _may_be_read(graph: Graph, value: int, forward: Region, writes: Dict[int, int],
+def _may_be_read(graph: Graph, value: int, forward: Region, written_by: Callable[[int], int],
                  written_before: Set[int], writers: Writers) -> bool:
     facts = graph.values[value]
     if facts.region == forward.id:
-        return (facts.kind is ValueKind.DENSE and writes.get(value, 0) <= 1 and
-                facts.size is not None)
+        return (facts.kind is ValueKind.DENSE and written_by(value) <= 1 and facts.size is not None)
     return _gradient_sees(graph, value, forward, written_before, writers)
 
 
