@@ -7,16 +7,19 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-pytest.importorskip('paddle')  # make test-core has none
+paddle = pytest.importorskip('paddle')  # make test-core has none
 
 from benchmarks.programs import Options, build
-from tests.harness import fingerprint
+from tests.harness import fingerprint, new_programs
+from tests.passes.test_readers import gradients, looked_into
+from tests.scenarios.common import Variable
 from transpiler import MemoryBudgetError
 from transpiler.analysis.cost import is_heavy
 from transpiler.arguments import dim_values
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
 from transpiler.passes.context import PassContext
+from transpiler.passes.inner_remat.readers import Readers
 from transpiler.passes.recompute import recompute_in_regions, recompute_levels
 from transpiler.planning import Plan, PlanOptions, plan
 from transpiler.runtime import COLLECTING
@@ -61,6 +64,37 @@ def test_levels_rebuild_more_and_more(name: str) -> None:
     recompute_in_regions(graph.copy(), everything)
     assert spent == sorted(spent) and spent[0] == 0.0
     assert spent[-1] == pytest.approx(everything.spent_seconds)
+
+
+def _branch_in_branch() -> Graph:
+    """What the outer one makes the inner one's gradient reads, too."""
+    with new_programs() as (main, _):
+        x = paddle.static.data('x', [None, 16])
+        inner, outer = (paddle.create_parameter([16, 16], 'float32') for _ in range(2))
+
+        def way() -> Variable:
+            made = paddle.tanh(paddle.matmul(x, outer))
+            return paddle.static.nn.cond(
+                paddle.max(x) > 1, lambda: paddle.tanh(paddle.matmul(made, inner)) * made,
+                lambda: made * 2.0)
+
+        chosen = paddle.static.nn.cond(paddle.mean(x) > 0, way, lambda: paddle.matmul(x, outer))
+        loss = paddle.mean(chosen)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    return import_program(fingerprint(main), [loss.name]).graph
+
+
+def test_what_nested_gradients_read_is_found_in_one_pass() -> None:
+    nested = 0
+    for graph in [_branch_in_branch(), *(_program(name)[0] for name in LOOPS)]:
+        readers = Readers(graph)
+        for gradient in gradients(graph):
+            found = looked_into(graph, gradient)
+            ops = readers.ops(gradient)
+            assert readers.of(gradient) == set(found)
+            assert {op.id for op in ops} == set().union(*found.values())
+            nested += sum(op.region != gradient.id for op in ops)
+    assert nested
 
 
 @each_program
