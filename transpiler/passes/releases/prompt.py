@@ -30,11 +30,11 @@ def hand_on_or_release(graph: Graph, context: PassContext) -> Graph:
     rules = context.interference(graph)
     _share_in_inner_regions(graph, context, rules)
     timeline = Timeline(graph, context.runtime, context.dims)
-    found = spans(graph)
+    found = _spans_by_region(graph)
     bound, left = rules.unreleased(), unreleasable(graph, timeline.lifetimes)
     loops, live = graph.in_loops(), dict(timeline.points)
     for region in graph.regions[1:]:
-        dying = _dying(graph, region, timeline, found, bound, left)
+        dying = _dying(graph, region, timeline, found.get(region.id, {}), bound, left)
         _release_in_inner_region(graph, region, dying, timeline, {} if region.id in loops else live)
     # Anew, as the inner regions have more ops now.
     release_in_time(graph, Timeline(graph, context.runtime, context.dims))
@@ -54,6 +54,13 @@ def _share_in_inner_regions(graph: Graph, context: PassContext, rules: Interfere
     }
     for region in graph.regions[1:]:
         write_releases(graph, region, {}, shared)
+
+
+def _spans_by_region(graph: Graph) -> Dict[int, Dict[int, Span]]:
+    found: Dict[int, Dict[int, Span]] = {}
+    for value, span in spans(graph).items():
+        found.setdefault(graph.values[value].region, {})[value] = span
+    return found
 
 
 def _dying(graph: Graph, region: Region, timeline: Timeline, found: Dict[int, Span],

@@ -156,12 +156,12 @@ def last_uses(graph: Graph,
               found: Mapping[int, Span],
               alone: Mapping[int, str],
               shapes_stay: bool = True) -> Dict[int, List[int]]:
-    """Values to release by position: the last tenant of each storage of `region`. `shapes_stay`: who reads the shape alone may do so
-    behind a release."""
+    """Values to release by position: the last tenant of each storage of `region`. `found`: spans of its values at least.
+    `shapes_stay`: who reads the shape alone may do so behind a release."""
     end = len(graph.regions[region].ops)
     last: Dict[int, Tuple[int, int, int]] = {}
-    for value in graph.values:
-        if value.region != region or value.id not in found:
+    for value in map(graph.values.__getitem__, sorted(found)):
+        if value.region != region:
             continue
         span = found[value.id]
         end_of_use = span.last if shapes_stay else max(span.last, span.shape_last)
