@@ -13,6 +13,8 @@ from transpiler.runtime import Can, Runtime
 
 Pairs = List[Tuple[int, int]]
 START = -1  # the position before the first op
+# One for all: a report keeps them, and each would keep a piece of the heap.
+_FACTS = OpFacts(side_effect=True)
 
 
 def write_releases(graph: Graph,
@@ -81,8 +83,7 @@ def _of_one_type(graph: Graph, shaped: FrozenSet[int], values: List[int]) -> Ite
 def add_op(graph: Graph, region: int, kind: str, operands: Tuple[int, ...],
            results: Tuple[int, ...]) -> None:
     """Appends a RELEASE, SHARE or FORGET op to `region`."""
-    facts = OpFacts(side_effect=True)
-    graph.new_op(kind, region, operands=operands, results=results, facts=facts, origin=None)
+    graph.new_op(kind, region, operands=operands, results=results, facts=_FACTS, origin=None)
 
 
 def in_place_by_op(graph: Graph, lifetimes: Lifetimes, inner: bool = False) -> Dict[int, Pairs]:
