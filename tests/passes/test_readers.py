@@ -8,6 +8,8 @@ from typing import Dict, Iterator, List, Set
 import pytest
 
 from tests.graphs import generated
+from transpiler.analysis.positions import Positions
+from transpiler.analysis.writers import Writers
 from transpiler.ir import Graph, Op, Region
 from transpiler.passes.inner_remat.readers import Readers
 
@@ -31,7 +33,7 @@ def looked_into(graph: Graph, gradient: Region) -> Dict[int, Set[int]]:
 def test_they_are_found_as_by_looking_into_each_gradient() -> None:
     seen = 0
     for graph in map(generated, SEEDS):
-        readers = Readers(graph)
+        readers = Readers(graph, Positions(graph))
         for gradient in gradients(graph):
             found = looked_into(graph, gradient)
             assert readers.of(gradient) == set(found)
@@ -43,7 +45,7 @@ def test_they_are_found_as_by_looking_into_each_gradient() -> None:
 def test_who_reads_it_no_more_is_left_out() -> None:
     seen = 0
     for graph in map(generated, SEEDS):
-        readers = Readers(graph)
+        readers = Readers(graph, Positions(graph))
         for gradient in gradients(graph):
             for value in sorted(readers.of(gradient)):
                 _forget(graph, readers.ops(gradient), value)
@@ -61,6 +63,6 @@ def _forget(graph: Graph, ops: List[Op], value: int) -> None:
 @pytest.mark.parametrize('seed', SEEDS[:20])
 def test_writers_are_counted(seed: int) -> None:
     graph = generated(seed)
-    readers = Readers(graph)
+    writers = Writers(graph)
     for value in graph.values:
-        assert readers.writers(value.id) == sum(value.id in op.writes() for op in graph.walk())
+        assert writers.count(value.id) == sum(value.id in op.writes() for op in graph.walk())

@@ -15,6 +15,7 @@ from tests.passes.test_readers import gradients, looked_into
 from tests.scenarios.common import Variable
 from transpiler import MemoryBudgetError
 from transpiler.analysis.cost import is_heavy
+from transpiler.analysis.positions import Positions
 from transpiler.arguments import dim_values
 from transpiler.backends.paddle2.importer import import_program
 from transpiler.ir import Graph
@@ -87,7 +88,7 @@ def _branch_in_branch() -> Graph:
 def test_what_nested_gradients_read_is_found_in_one_pass() -> None:
     nested = 0
     for graph in [_branch_in_branch(), *(_program(name)[0] for name in LOOPS)]:
-        readers = Readers(graph)
+        readers = Readers(graph, Positions(graph))
         for gradient in gradients(graph):
             found = looked_into(graph, gradient)
             ops = readers.ops(gradient)

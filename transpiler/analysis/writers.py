@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cached_property
 from typing import AbstractSet, Dict, Iterable, List, Sequence, Set
 
 from transpiler.analysis.positions import Positions
@@ -32,6 +34,14 @@ class Writers:
     def inside(self, region: int) -> AbstractSet[int]:
         """Storages that some op of `region` writes, at any depth."""
         return self._inside[region]
+
+    def count(self, value: int) -> int:
+        """How many ops write `value`."""
+        return self._counts[value]
+
+    @cached_property
+    def _counts(self) -> Dict[int, int]:
+        return Counter(v for op in self._graph.walk() for v in op.writes())
 
     def update(self, region: int) -> None:
         """After ops were added to `region` that write no storage that was there before."""

@@ -114,7 +114,7 @@ def _chosen(problems: Iterable[InnerProblem],
 def _each_problem(graph: Graph, gradients: Iterable[Region], context: PassContext,
                   writers: Writers) -> Iterator[InnerProblem]:
     """Of gradient regions, of the graph as it is when the problem is asked for."""
-    races, readers = Races(graph), Readers(graph)
+    races, readers = Races(graph), Readers(graph, writers.positions)
     for gradient in gradients:
         drop_shape_readers(graph, gradient, readers)
         yield inner_problem(graph, gradient, context, writers, races, readers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, Optional, Set, Tuple
+from typing import Dict, Optional, Set, Tuple
 
 from transpiler.analysis.counters import mirrored_counters
 from transpiler.analysis.positions import Positions
@@ -85,7 +85,7 @@ def inner_problem(graph: Graph, gradient: Region, context: PassContext, writers:
     repeats = graph.runs_of(forward.parent).evaluate(context.dims)
     problem = InnerProblem(forward, gradient, needed - free, {}, free, repeats)
     problem.producer = {
-        **_clonable(graph, forward, gradient, writers, races, readers, context.recompute == 'cheap'),
+        **_clonable(graph, forward, gradient, writers, races, context.recompute == 'cheap'),
         **_reloads(graph, gradient)
     }
     asked = {v for op in problem.producer.values() for v in op.reads() + op.writes()}
@@ -131,14 +131,14 @@ def _reloads(graph: Graph, gradient: Region) -> Dict[int, Op]:
 
 
 def _clonable(graph: Graph, forward: Region, gradient: Region, writers: Writers, races: Races,
-              readers: Readers, cheap: bool) -> Dict[int, Op]:
+              cheap: bool) -> Dict[int, Op]:
     """Ops whose clone in the gradient gives the same bytes and has no other effect, by result."""
     stepwise = _Stepwise(graph, gradient, writers.positions)
     found: Dict[int, Op] = {}
     written_before: Set[int] = set()
     for op in graph.region_ops(forward.id):
-        if (_may_be_cloned(graph, op, readers.writers, cheap) and not races.of_clone(op) and all(
-                _may_be_read(graph, v, forward, readers.writers, written_before, writers) or
+        if (_may_be_cloned(graph, op, writers, cheap) and not races.of_clone(op) and all(
+                _may_be_read(graph, v, forward, written_before, writers) or
                 stepwise.may_read(op, v) for v in clone_operands(op))):
             found.update((v, op) for v in clone_results(op) if stepwise.comes_in_time(op, v))
         if forward.arguments:  # else nobody asks
@@ -178,20 +178,21 @@ class _Stepwise:
         return result not in self._needed_early
 
 
-def _may_be_cloned(graph: Graph, op: Op, written_by: Callable[[int], int], cheap: bool) -> bool:
+def _may_be_cloned(graph: Graph, op: Op, writers: Writers, cheap: bool) -> bool:
     """What an op updates, or names as a result, has no stand-in here, and of what it makes all sizes must be known."""
     if op.facts.replay is not None and not can_be_replayed(graph, op):
         return False
     sized = all(graph.values[v].size is not None for v in op.writes())
     return (sized and not op.facts.updates and not op.left_as_it_is() and
-            may_be_cloned(graph, op, written_by, cheap))
+            may_be_cloned(graph, op, writers.count, cheap))
 
 
-def _may_be_read(graph: Graph, value: int, forward: Region, written_by: Callable[[int], int],
-                 written_before: Set[int], writers: Writers) -> bool:
+def _may_be_read(graph: Graph, value: int, forward: Region, written_before: Set[int],
+                 writers: Writers) -> bool:
     facts = graph.values[value]
     if facts.region == forward.id:
-        return (facts.kind is ValueKind.DENSE and written_by(value) <= 1 and facts.size is not None)
+        return (facts.kind is ValueKind.DENSE and writers.count(value) <= 1 and
+                facts.size is not None)
     return _gradient_sees(graph, value, forward, written_before, writers)
 
 
