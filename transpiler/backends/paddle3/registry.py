@@ -136,7 +136,7 @@ def _draws(kind: str, attributes: Dict[str, Any]) -> bool:
 def _shape_only(op: Any, operands: Slots) -> FrozenSet[int]:
     """Positions of operands of which Paddle says that the kernel reads no data, in whichever slots they stand."""
     sources = op.operands_source()
-    unread = [v.initialized() and not v.is_combine() and op.is_no_need_buffer(v) for v in sources]
+    unread = [v.initialized() and op.is_no_need_buffer(v) for v in sources]
     named = [v.id for v, each in zip(sources, unread) if each]
     if len(set(named)) < len(named):
         alone = _each_alone(op)

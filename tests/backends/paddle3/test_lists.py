@@ -1,0 +1,126 @@
+"""Lists on Paddle 3: what a gradient names in one for its shape alone is gone before it."""
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, Callable, Dict, List, Tuple
+
+import paddle
+import pytest
+from paddle import static
+
+from benchmarks.apart import apart
+from benchmarks.programs.case import Case, Options, drafting
+from tests.backends.paddle3.running import (MIB, Seen, assert_equal, first_peak, in_order,
+                                            kept_uncollected, optimized, run)
+
+SIDE = 512  # of a value of one MiB
+
+
+def _apart(x: Any) -> List[Any]:
+    """Two values, neither in place."""
+    return [paddle.flip(x, [0]), paddle.flip(x, [1])]
+
+
+def _joined(x: Any) -> Any:
+    return paddle.concat(_apart(x), axis=1)
+
+
+def _stacked(x: Any) -> Any:
+    return paddle.stack(_apart(x))
+
+
+def _read_in_place_too(x: Any) -> Any:
+    """The executor does not work in place on what a list names later. Most is needed where it would."""
+    left, right = _apart(x)
+    joined = paddle.concat([left, right], axis=1)
+    large = paddle.tile(x.detach(), [24, 1])
+    return joined * (paddle.mean(paddle.tanh(left)) + paddle.mean(large))
+
+
+def _once_more(x: Any) -> Any:
+    left, right = _apart(x)
+    return paddle.concat([left, left, right, x], axis=0)
+
+
+def _in_trips(x: Any) -> Any:
+    """Of a loop, whose gradient takes what each trip has kept."""
+    count, most = paddle.full([1], 0, 'int64'), paddle.full([1], 3, 'int64')
+
+    def trip(i: Any, h: Any) -> List[Any]:
+        left, right = _apart(paddle.tanh(h))
+        return [i + 1, paddle.concat([left, right], axis=1)[:, ::2] + x]
+
+    return static.nn.while_loop(lambda i, _: i < most, trip, [count, x])[1]
+
+
+def _in_a_branch(x: Any) -> Any:
+    return static.nn.cond(
+        paddle.mean(x) > -100, lambda: _joined(paddle.tanh(x)),
+        lambda: paddle.concat([x, x], axis=1))
+
+
+WAYS: Dict[str, Callable[[Any], Any]] = {
+    'joined': _joined,
+    'stacked': _stacked,
+    'read in place, too': _read_in_place_too,
+    'once more': _once_more,
+    'in trips': _in_trips,
+    'in a branch': _in_a_branch,
+}
+STRAIGHT = [way for way, make in WAYS.items() if make not in (_in_trips, _in_a_branch)]
+
+
+def built(way: str, side: int = SIDE, static_batch: bool = True) -> Case:
+    """The list stands between layers, whose gradients need what they read."""
+    with drafting(Options(static_batch=static_batch), batch_size=side) as draft:
+        hidden = WAYS[way](paddle.tanh(static.nn.fc(draft.floats('x', [side, side]), side)))
+        last = static.nn.fc(paddle.tanh(hidden), side, num_flatten_dims=len(hidden.shape) - 1)
+        loss = paddle.mean(paddle.tanh(last))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        case: Case = draft.case([loss])
+    return case
+
+
+def _in_its_order(way: str) -> Tuple[float, float]:
+    predicted = optimized(built(way)).peak_bytes_before / MIB
+    return predicted, first_peak(partial(built, way), predicted * 1.001, ordered=True)
+
+
+@pytest.mark.parametrize('way', STRAIGHT)
+def test_an_untouched_program_needs_what_was_predicted(way: str) -> None:
+    predicted, measured = apart(_in_its_order, way)
+    assert abs(predicted - measured) <= 0.001 * measured
+
+
+def _rewritten(way: str) -> Tuple[float, float]:
+    predicted = optimized(built(way)).peak_bytes_after / MIB
+    return predicted, first_peak(partial(built, way), predicted * 1.001, rewrite=optimized)
+
+
+@pytest.mark.parametrize('way', STRAIGHT)
+def test_a_plan_needs_what_was_predicted(way: str) -> None:
+    predicted, measured = apart(_rewritten, way)
+    assert abs(predicted - measured) <= 0.001 * measured
+
+
+SMALL = partial(built, side=16)
+
+
+@lru_cache(maxsize=None)
+def untouched(way: str, static_batch: bool) -> Seen:
+    with in_order():
+        return run(SMALL(way, static_batch=static_batch))
+
+
+@pytest.mark.parametrize('static_batch', [True, False])
+@pytest.mark.parametrize('recompute', ['auto', 'max', False])
+@pytest.mark.parametrize('way', WAYS)
+def test_five_steps_give_the_same_bytes(way: str, recompute: Any, static_batch: bool) -> None:
+    case = SMALL(way, static_batch=static_batch)
+    optimized(case, recompute=recompute)
+    assert_equal(untouched(way, static_batch), run(case))
+
+
+@pytest.mark.parametrize('way', STRAIGHT)
+def test_what_is_let_go_of_is_gone_if_the_collector_never_comes(way: str) -> None:
+    assert kept_uncollected(partial(built, way, side=64))
