@@ -108,5 +108,9 @@ def _in_bfloat16(translated: Mapping[str, Cases]) -> Dict[str, Cases]:
 SPECIAL_PIR: Mapping[str, Cases] = MappingProxyType({
     **_translated(),
     **_in_bfloat16(_translated()),
-    **_repeated(), 'rnn_grad': tuple(_recurrent_gradients())
+    **_repeated(),
+    'rnn_grad': tuple(_recurrent_gradients()),
+    # Whatever the equation, see `backends.einsum`; the gradients are made, and copied.
+    'einsum': (Case((), 'x + out', True),),
+    'einsum_grad': (Case((), 'x_grad + ^x_grad + out_grad', True),),
 })

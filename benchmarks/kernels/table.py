@@ -24,14 +24,16 @@ class Miss(NamedTuple):
 def make_table(samples: Iterable[Sample], special: Mapping[str, Cases],
                bounds: bool) -> Dict[str, Cases]:
     """Cases by kind of operator; `special` are guesses for some. There are none of a kind that no formula was found for (see `fit`),
-    or whose results are other names of operands, so that it takes less than nothing."""
+    or whose results are other names of operands, so that it takes less than nothing, unless a guess bounds that."""
     by_kind: Dict[str, List[Sample]] = {}
     for seen in samples:
         by_kind.setdefault(seen.kernel.kind, []).append(seen)
-    return {
-        kind: () if any(one.bytes < 0 for one in each) else fit(each, special, bounds)
-        for kind, each in sorted(by_kind.items())
-    }
+    found: Dict[str, Cases] = {}
+    for kind, each in sorted(by_kind.items()):
+        is_bounded = any(case.at_most for case in special.get(kind, ()))
+        less = any(one.bytes < 0 for one in each)
+        found[kind] = () if less and not is_bounded else fit(each, special, bounds)
+    return found
 
 
 def text(table: Mapping[str, Sequence[Case]]) -> str:

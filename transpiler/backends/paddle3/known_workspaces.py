@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import paddle
 
+from transpiler.backends import einsum
 from transpiler.backends.formulas import Tensor
 from transpiler.backends.kernel_tables import NONE, Cases, Kernel, by_cases, is_bound, parse
 from transpiler.backends.paddle3 import broadcasts
@@ -90,7 +91,17 @@ def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
     """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
     if kernel.kind in broadcasts.KINDS:
         return broadcasts.workspace(kernel.kind, kernel.slots)
-    return by_cases(kernel, cases)
+    exact = _of_einsum(kernel) if kernel.kind in einsum.KINDS else None
+    return by_cases(kernel, cases) if exact is None else exact
+
+
+def _of_einsum(kernel: Kernel) -> Optional[Size]:
+    """As in 2.6, and what it makes of gradients before it copies them to its results; None where only a bound is known."""
+    named = {'Operands': 'x', 'Out': 'out', 'Operands@GRAD': 'x_grad', 'Out@GRAD': 'out_grad'}
+    slots = {old: kernel.slots[new] for old, new in named.items() if new in kernel.slots}
+    turned = einsum.workspace(kernel.kind, kernel.attributes(einsum.EQUATION), slots)
+    made = [each.bytes for each in slots.get('Operands@GRAD', ())]
+    return None if turned is None else Size.total([turned, *made])
 
 
 def _slots(names: Sequence[str], ids: Sequence[Sequence[int]],
