@@ -79,7 +79,10 @@ def _of(handle: Handle, values: Sequence[Value]) -> Tuple[Optional[Size], bool]:
     slots = _slots(handle.op.get_output_names(), made, values)
     slots.update(_slots(handle.op.get_input_names(), handle.operands, values))
     kernel = Kernel(kind, attributes_of(handle.op), slots)
-    return workspace(kernel, cases or ()), is_bound(kernel, cases or ())
+    exact = _exactly(kernel)
+    if exact is not None:
+        return exact, False
+    return by_cases(kernel, cases or ()), is_bound(kernel, cases or ())
 
 
 def _is_unread_list(value: Any) -> bool:
@@ -88,11 +91,16 @@ def _is_unread_list(value: Any) -> bool:
 
 
 def workspace(kernel: Kernel, cases: Cases) -> Optional[Size]:
-    """Bytes that `kernel` allocates besides its results, by `cases`; None if they don't tell."""
+    """Bytes that `kernel` allocates besides its results, by `cases` if nothing says it better; None if they don't tell."""
+    exact = _exactly(kernel)
+    return by_cases(kernel, cases) if exact is None else exact
+
+
+def _exactly(kernel: Kernel) -> Optional[Size]:
+    """By what its operands and attributes say together, which no case can; None if that does not tell."""
     if kernel.kind in broadcasts.KINDS:
         return broadcasts.workspace(kernel.kind, kernel.slots)
-    exact = _of_einsum(kernel) if kernel.kind in einsum.KINDS else None
-    return by_cases(kernel, cases) if exact is None else exact
+    return _of_einsum(kernel) if kernel.kind in einsum.KINDS else None
 
 
 def _of_einsum(kernel: Kernel) -> Optional[Size]:
