@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from functools import partial
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 
 from demos.layers import __main__ as demo
 from tests import settled
-from tests.backends.layers import (BATCH, FLOW_STEP, SIMPLE, WAYS, Looped, Net, built, data, flow,
-                                   static, trained)
+from tests.backends.layers import (BATCH, FLOW_STEP, SIMPLE, WAYS, WIDTH, Looped, Net, built, data,
+                                   flow, static, trained)
 from tests.backends.layers_anywhere import *  # noqa: F401, F403
 from tests.backends.layers_anywhere import gradients, simple, untouched
 from transpiler import layers, memory_optimize
@@ -187,8 +188,23 @@ def reader(made: Any, x: Any) -> Callable[[], Tuple[int, int]]:
     return read
 
 
-def test_what_is_kept_and_the_peak_are_what_was_predicted() -> None:
-    plain, made, x = static(Net(blocks=2), True), static(Net(blocks=2), True), large()
+class Joined(paddle.nn.Layer):
+    """Of what a list joins the gradient needs no data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = paddle.nn.LayerList([paddle.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+
+    def forward(self, x: Any) -> Any:
+        first, second, third = self.layers
+        x = paddle.tanh(first(x))
+        x = paddle.concat([paddle.flip(x, [0]), paddle.flip(x, [1])], axis=0)
+        return paddle.mean(paddle.tanh(third(paddle.tanh(second(x)))))
+
+
+@pytest.mark.parametrize('kind', [partial(Net, blocks=2), Joined])
+def test_what_is_kept_and_the_peak_are_what_was_predicted(kind: Callable[[], Any]) -> None:
+    plain, made, x = static(kind(), True), static(kind(), True), large()
     report = memory_optimize(made, recompute='max')
     read = reader(made, x)
     read()
