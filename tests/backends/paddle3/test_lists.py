@@ -121,6 +121,17 @@ def test_five_steps_give_the_same_bytes(way: str, recompute: Any, static_batch: 
     assert_equal(untouched(way, static_batch), run(case))
 
 
+def _for_a_budget() -> Tuple[Seen, Seen]:
+    case = SMALL('in trips')
+    optimized(case, budget=1 << 22)
+    return untouched('in trips', True), run(case)
+
+
+def test_no_kernel_is_tried_with_steps_that_are_not_those_of_the_program() -> None:
+    """Those of the slice in the loop come from where each trip has kept them; `strided_slice_grad` has no end with others, or writes where it may not."""
+    assert_equal(*apart(_for_a_budget, seconds=300))
+
+
 @pytest.mark.parametrize('way', STRAIGHT)
 def test_what_is_let_go_of_is_gone_if_the_collector_never_comes(way: str) -> None:
     assert kept_uncollected(partial(built, way, side=64))

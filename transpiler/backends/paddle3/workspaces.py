@@ -6,7 +6,7 @@ Paddle 3 can begin its count of the highest peak anew, so a program of one op te
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Hashable, Iterator, List, Mapping, Optional, Sequence
 
 import paddle
 from paddle import _C_ops, pir, static
@@ -24,6 +24,8 @@ from transpiler.backends.scopes import passing_scope
 from transpiler.ir import NOTHING, Graph, Op, Size
 
 _ALONE = (False, True, False)
+_NUMBERS = ('full', 'full_int_array', 'assign_value')
+_WHOLE = ('INT32', 'INT64')
 _FLAGS = {'FLAGS_pir_apply_inplace_pass': False, 'FLAGS_enable_pir_in_executor_trace_run': True}
 # What an open dim is taken for: what a kernel takes grows with it along a line, or is not known.
 _TRIED = (2, 5, 8)
@@ -106,9 +108,11 @@ class _Kernels:
     def _operands(self, handle: Handle, dims: Mapping[str, int]) -> Any:
         mapping = pir.IrMapping()
         made: Dict[Any, Any] = {}
-        for source, slot in zip(handle.op.operands_source(), handle.operands):
+        for at, (source, slot) in enumerate(zip(handle.op.operands_source(), handle.operands)):
             if not source.initialized() or source.id in made:
                 continue
+            if at and self._may_decide(source, slot):
+                raise ValueError('numbers that only a run knows: others may lead anywhere')
             if source.is_combine():
                 made[source.id] = self._list(source, slot, dims, made)
             else:
@@ -126,9 +130,15 @@ class _Kernels:
             mapping.add(value, made[value.id])
         return maker.clone(mapping, bindings.CloneOptions(*_ALONE)).result(0)
 
+    def _may_decide(self, source: Any, slot: Sequence[int]) -> bool:
+        """Whether a kernel may go by what these are, and that is not known: `strided_slice` is not through with steps of zero."""
+        values = [self._graph.values[v] for v in slot if v >= 0]
+        few = all(v.shape is not None and len(v.shape) <= 1 and v.dtype in _WHOLE for v in values)
+        return bool(values) and few and constant_maker(source, *_NUMBERS) is None
+
     def _like(self, source: Any, value: int, dims: Mapping[str, int]) -> Any:
         """The number that it is, or numbers of its shape."""
-        maker = constant_maker(source, 'full', 'full_int_array', 'assign_value')
+        maker = constant_maker(source, *_NUMBERS)
         if maker is not None:
             return maker.clone(pir.IrMapping(), bindings.CloneOptions(*_ALONE)).result(0)
         like = self._graph.values[value]
