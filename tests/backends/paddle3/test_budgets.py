@@ -15,7 +15,7 @@ from benchmarks.programs.case import Case, Options, drafting
 from tests.backends.paddle3.generated import generated
 from tests.backends.paddle3.running import MIB, assert_equal, assert_same, in_order, optimized, run, uncollected
 from tests.settled import processors_awake
-from transpiler import MemoryBudgetError
+from transpiler import MemoryBudgetError, memory_optimize
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import bare_kind
 from transpiler.backends.paddle3.operators import SAME_BYTES
@@ -82,6 +82,15 @@ def test_what_a_kernel_takes_for_any_rows_is_never_said_to_be_less(seen: List[in
                                                                    constant: int) -> None:
     """Paddle 3.0 has a kernel that takes less of its own the more rows there are."""
     assert _line('N', seen) == Size.dim('N') * slope + constant
+
+
+def test_what_has_no_elements_may_have_open_rows() -> None:
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        x = paddle.static.data('x', [-1, 8])
+        joined = paddle.concat([paddle.exp(x[:, :0]), paddle.exp(x)], axis=1)
+    report = memory_optimize(main, fetch_list=[joined], batch_size=4, budget=1 << 20)
+    assert not report.unknown_workspaces and not report.unknown_sizes
 
 
 def test_running_kernels_changes_no_number_that_is_drawn_later() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.paddle3.generated_blocks import generated
-from tests.backends.paddle3.running import assert_same, in_order, optimized, run
+from tests.backends.paddle3.running import assert_same, in_order, optimized, run, run_planned
 
 # Paddle 3.3 cannot build or run four of these, untouched.
 SEEDS, STEPS, PARTS = [seed for seed in range(64) if seed not in (0, 15, 47, 54)], 3, 4
@@ -19,7 +19,7 @@ def test_generated_loops_and_branches_give_the_same_bytes(part: int) -> None:
             plain = run(generated(seed), STEPS)
         case = generated(seed)
         report = optimized(case, recompute=MODES[at % len(MODES)])
-        seen = run(case, STEPS)
+        seen = run_planned(case, report, STEPS)
         assert_same(plain, seen)
         assert report.changed or 'could not be proved' not in report.note, (seed, report.note)
         changed += report.changed

@@ -69,7 +69,9 @@ class _Kernels:
         values = [self._graph.values[v] for v in {*op.reads(), *op.writes()}]
         if not handle.op.name().startswith(DIALECT) or any(v.size is None for v in values):
             return None
-        names = sorted({name for v in values if v.size is not None for name in v.size.dims})
+        # What has no elements has no size in any dim, and may have open ones.
+        sizes = (size for v in values for size in (v.size, *(v.shape or ())))
+        names = sorted({name for size in sizes for name in size.dims})
         if not names:
             found = self._bytes(op, handle, {})
             return None if found is None else Size.of(found)
