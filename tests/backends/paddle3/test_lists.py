@@ -11,7 +11,7 @@ from paddle import static
 from benchmarks.apart import apart
 from benchmarks.programs.case import Case, Options, drafting
 from tests.backends.paddle3.running import (MIB, Seen, assert_equal, first_peak, in_order,
-                                            kept_uncollected, optimized, run)
+                                            kept_uncollected, optimized, run, run_planned)
 
 SIDE = 512  # of a value of one MiB
 
@@ -53,10 +53,15 @@ def _in_trips(x: Any) -> Any:
     return static.nn.while_loop(lambda i, _: i < most, trip, [count, x])[1]
 
 
+def _several(x: Any) -> Any:
+    width = x.shape[1]
+    for _ in range(3):
+        x = paddle.tanh(_joined(x)[:, :width])
+    return _joined(x)
+
+
 def _in_a_branch(x: Any) -> Any:
-    return static.nn.cond(
-        paddle.mean(x) > -100, lambda: _joined(paddle.tanh(x)),
-        lambda: paddle.concat([x, x], axis=1))
+    return static.nn.cond(paddle.mean(x) > -100, lambda: _several(x), lambda: _joined(x))
 
 
 WAYS: Dict[str, Callable[[Any], Any]] = {
@@ -110,13 +115,14 @@ def untouched(way: str, static_batch: bool) -> Seen:
 @pytest.mark.parametrize('way', WAYS)
 def test_five_steps_give_the_same_bytes(way: str, recompute: Any, static_batch: bool) -> None:
     case = SMALL(way, static_batch=static_batch)
-    optimized(case, recompute=recompute)
-    assert_equal(untouched(way, static_batch), run(case))
+    report = optimized(case, recompute=recompute)
+    assert report.changed or recompute is False or not static_batch
+    assert_equal(untouched(way, static_batch), run_planned(case, report))
 
 
 def _for_a_budget() -> Tuple[Seen, Seen]:
     case = SMALL('in trips')
-    optimized(case, budget=1 << 22)
+    assert optimized(case, budget=1 << 22).changed
     return untouched('in trips', True), run(case)
 
 
@@ -127,4 +133,4 @@ def test_no_kernel_is_tried_with_steps_that_are_not_those_of_the_program() -> No
 
 @pytest.mark.parametrize('way', STRAIGHT)
 def test_what_is_let_go_of_is_gone_if_the_collector_never_comes(way: str) -> None:
-    assert kept_uncollected(partial(built, way, side=64))
+    assert 'pd_op.share_var' in kept_uncollected(partial(built, way, side=64))

@@ -79,10 +79,8 @@ def _of(handle: Handle, values: Sequence[Value]) -> Tuple[Optional[Size], bool]:
     slots = _slots(handle.op.get_output_names(), made, values)
     slots.update(_slots(handle.op.get_input_names(), handle.operands, values))
     kernel = Kernel(kind, attributes_of(handle.op), slots)
-    exact = _exactly(kernel)
-    if exact is not None:
-        return exact, False
-    return by_cases(kernel, cases or ()), is_bound(kernel, cases or ())
+    may_be_less = _exactly(kernel) is None and is_bound(kernel, cases or ())
+    return workspace(kernel, cases or ()), may_be_less
 
 
 def _is_unread_list(value: Any) -> bool:

@@ -113,7 +113,7 @@ class _Kernels:
         for at, (source, slot) in enumerate(zip(handle.op.operands_source(), handle.operands)):
             if not source.initialized() or source.id in made:
                 continue
-            if at and self._may_decide(source, slot):
+            if at and self._may_decide(source, slot):  # the first is what it works on
                 raise ValueError('numbers that only a run knows: others may lead anywhere')
             if source.is_combine():
                 made[source.id] = self._list(source, slot, dims, made)
