@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Iterator, List, Optional
+from typing import FrozenSet, Iterator, List, Optional, Tuple
 
 from transpiler.analysis.cost import is_heavy
 from transpiler.ir import Graph
 from transpiler.passes.remat.evict import Eviction, dropped_at, evict
 from transpiler.passes.remat.exact_remat import cheapest, is_small
 from transpiler.passes.remat.holding import by_stages
+from transpiler.passes.remat.joined import holding_joined, released
 from transpiler.passes.remat.remat_problem import RematProblem
 from transpiler.passes.remat.restore import restore
 from transpiler.passes.remat.steps import (RematPlan, least_levels, least_peak, profile, untouched)
@@ -54,8 +55,9 @@ def ladder(graph: Graph, problem: RematProblem) -> List[Rung]:
     series = [(v, power) for v in _variants(graph, problem) for power in DISTANCE_POWERS]
     # A large program gets one series: several coarse ones are no better.
     series = series[:max(1, limits // _FEWEST)]
-    for variant, power in series:
-        found.extend(_descend(variant, power, found[0].peak, limits // len(series)))
+    for (variant, simulated), power in series:
+        turns = Turns(simulated, power)
+        found.extend(_descend(variant, turns, found[0].peak, limits // len(series)))
     found.extend(_staged(problem, found[0].peak, min(rung.peak for rung in found)))
     return [_restored(rung.problem, rung.plan) for rung in front(found)]
 
@@ -76,8 +78,14 @@ def affordable(problem: RematProblem, seconds: float) -> List[Rung]:
     """
     start = untouched(problem)
     found = [Rung(profile(problem, start).peak, 0.0, start, problem)]
-    for power in DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else DISTANCE_POWERS[:1]:
-        found.append(_Search(problem, seconds, power).lowest(found[0]))
+    powers = DISTANCE_POWERS if len(problem) <= _OPS_OF_TWO else DISTANCE_POWERS[:1]
+    searches = [_Search(problem, Turns(problem, power), seconds) for power in powers]
+    found.extend(search.lowest(found[0]) for search in searches)
+    held = holding_joined(problem)
+    if held is not None:
+        for power in powers:
+            lowest = min(found, key=lambda rung: rung.peak)
+            found.append(_Search(problem, Turns(held, power), seconds).lowest(lowest))
     return [found[0], *(rung for rung in front(found) if rung is not found[0])]
 
 
@@ -88,7 +96,7 @@ def chosen_together(rung: Rung, seconds: float) -> Rung:
     if not rung.plan.clones or len(problem) > _OPS_OF_LOWER:
         return rung
     at = problem.boundary + int(least_levels(problem)[problem.boundary:].argmax())
-    search = _Search(problem, seconds, DISTANCE_POWERS[0], at)
+    search = _Search(problem, Turns(problem, DISTANCE_POWERS[0]), seconds, at)
     for _ in range(_MOST_LOWER):
         lower = search.below(rung, rung.peak * _NEXT_LIMIT)
         if lower is None:
@@ -99,16 +107,12 @@ def chosen_together(rung: Rung, seconds: float) -> Rung:
 
 @dataclass
 class _Search:
-    """Plans of at most so many seconds by simulations at one power of the distance; `at` is where what goes is chosen, if that is one
-    op."""
+    """Plans of at most so many seconds by simulations of `turns`; `at` is where what goes is chosen, if that is one op."""
 
     problem: RematProblem
+    turns: Turns
     seconds: float
-    power: float
     at: Optional[int] = None
-
-    def __post_init__(self) -> None:
-        self._turns = Turns(self.problem, self.power)
 
     def lowest(self, start: Rung) -> Rung:
         """The plan of the lowest peak that a bisection of the limit finds; `start` if none."""
@@ -129,15 +133,15 @@ class _Search:
                        best.peak,
                        self.seconds * BEFORE_RESTORING,
                        self._dropped(limit),
-                       distance_power=self.power)
-        plan = evict(self.problem, how, self._turns)
+                       distance_power=self.turns.power)
+        plan = _simulated(self.problem, how, self.turns)
         rung = None if plan is None else _restored(self.problem, plan)
         return rung if rung and rung.seconds <= self.seconds and rung.peak < best.peak else None
 
     def _dropped(self, limit: float) -> FrozenSet[int]:
         if self.at is None:
             return frozenset()
-        return dropped_at(self.problem, self.at, limit, self._turns)
+        return dropped_at(self.problem, self.at, limit, self.turns)
 
 
 def proved(problem: RematProblem, peak: int) -> Optional[Rung]:
@@ -155,15 +159,15 @@ def front(rungs: List[Rung]) -> List[Rung]:
     return best
 
 
-def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Iterator[Rung]:
+def _descend(problem: RematProblem, turns: Turns, peak: int, limits: int) -> Iterator[Rung]:
     """Rungs for falling limits; stops where several in a row bring no lower peak."""
     lowest = max(_LEAST * peak, least_peak(problem))
     ratio = min(1.0, lowest / max(1, peak))**(1 / limits)
     limit, least, failures = float(peak), peak, 0
-    turns = Turns(problem, power)
     for _ in range(limits):
         limit = min(limit, least) * ratio
-        plan = evict(problem, Eviction(limit, least, distance_power=power), turns)
+        how = Eviction(limit, least, distance_power=turns.power)
+        plan = _simulated(problem, how, turns)
         failures += 1
         if plan is not None:
             rung = Rung(profile(problem, plan).peak, plan.seconds, plan, problem)
@@ -174,12 +178,22 @@ def _descend(problem: RematProblem, power: float, peak: int, limits: int) -> Ite
             return
 
 
-def _variants(graph: Graph, problem: RematProblem) -> Iterator[RematProblem]:
-    """All that may be cloned; and, if that makes a difference, products kept."""
-    yield problem
+def _simulated(problem: RematProblem, how: Eviction, turns: Turns) -> Optional[RematPlan]:
+    """What a simulation comes to, which may be one of what holds more."""
+    plan = evict(turns.problem, how, turns)
+    return plan if plan is None or turns.problem is problem else released(problem, plan)
+
+
+def _variants(graph: Graph, problem: RematProblem) -> Iterator[Tuple[RematProblem, RematProblem]]:
+    """(problem of the plans, problem that is simulated): all that may be cloned; and, if that makes a difference, products kept, and what
+    values are joined of held."""
+    yield problem, problem
     heavy = frozenset(at for at, op in enumerate(problem.ops) if is_heavy(graph.ops[op]))
     if any(problem.results[at] for at in heavy):
-        yield _without(problem, heavy)
+        yield (_without(problem, heavy),) * 2
+    held = holding_joined(problem)
+    if held is not None:
+        yield problem, held
 
 
 def _without(problem: RematProblem, ops: FrozenSet[int]) -> RematProblem:

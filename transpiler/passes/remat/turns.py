@@ -39,15 +39,16 @@ class Turns:
     """By op: `born` and `dying` cells, bytes `needed` to run it, and `turns`.
 
     `turns[op]` are (cell, next use, rate) of the cells that it touches and that may be made again: the rate is the
-    seconds that it takes to have the cell again, for its bytes and the distance of the next use to this power. `first`
+    seconds that it takes to have the cell again, for its bytes and the distance of the next use to this `power`. `first`
     and `last` are the cells' first and last uses, `readers` the cells that are made again from each.
     """
 
     def __init__(self, problem: RematProblem, power: float) -> None:
         memory = problem.memory
+        self.power = power
         self.steps: List[Step] = untouched(problem).steps
         self.readers = _readers(problem)
-        self._problem = problem
+        self.problem = problem
         self._offsets = numpy.cumsum([0] + list(map(len, memory.touches)))
         self._cells = numpy.fromiter(itertools.chain.from_iterable(memory.touches), numpy.int64)
         self._ops = numpy.repeat(numpy.arange(len(problem)), numpy.diff(self._offsets))
@@ -66,7 +67,7 @@ class Turns:
         return following
 
     def _rated(self, power: float) -> numpy.ndarray:
-        problem = self._problem
+        problem = self.problem
         seconds = numpy.array([problem.seconds[op] if op >= 0 else 0.0 for op in problem.producer])
         sizes = numpy.maximum(1, numpy.array(problem.memory.sizes, numpy.int64))
         distance = numpy.maximum(1, self._following - self._ops).astype(float)
@@ -74,16 +75,16 @@ class Turns:
 
     def _ends(self) -> Tuple[numpy.ndarray, numpy.ndarray]:
         """First and last use of each cell; of equal indices numpy keeps the last assignment."""
-        cells = len(self._problem.cells)
+        cells = len(self.problem.cells)
         first, last = numpy.full(cells, NEVER), numpy.full(cells, -1)
         first[self._cells[::-1]] = self._ops[::-1]
         last[self._cells] = self._ops
         return first, last
 
     def _find_turns(self) -> None:
-        ops = range(len(self._problem))
-        memory = self._problem.memory
-        makeable = numpy.array(self._problem.producer, numpy.int64) >= 0
+        ops = range(len(self.problem))
+        memory = self.problem.memory
+        makeable = numpy.array(self.problem.producer, numpy.int64) >= 0
         self._makeable = makeable[self._cells]
         self._kept = numpy.array(memory.to_end, bool)
         self._there = numpy.array(memory.from_start, bool)
@@ -101,7 +102,7 @@ class Turns:
 
     def _find_levels(self) -> None:
         """Bytes at each op, all that it needs included, and those that are there before it."""
-        memory = self._problem.memory
+        memory = self.problem.memory
         turned = [
             turnover(memory.sizes, *cells) for cells in zip(self.born, self.dying, memory.pairs)
         ]
@@ -115,7 +116,7 @@ class Turns:
     def start(self, limit: float) -> Start:
         """The run up to the first op that needs more than `limit` bytes."""
         above = numpy.flatnonzero(numpy.array(self._levels, float) > limit)
-        at = int(above[0]) if len(above) else len(self._problem)
+        at = int(above[0]) if len(above) else len(self.problem)
         return self.until(at)
 
     def until(self, at: int) -> Start:
@@ -123,7 +124,7 @@ class Turns:
         done = int(self._offsets[at])
         following = self._first.copy()
         following[self._cells[:done]] = self._following[:done]
-        cells = numpy.arange(len(self._problem.cells))
+        cells = numpy.arange(len(self.problem.cells))
         alive = (self._there | (self._first < at)) & (self._kept | (self._last >= at) |
                                                       (self._last < 0))
         offered = self._makeable[:done] & (self._following[:done] < NEVER)
