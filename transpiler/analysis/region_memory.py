@@ -213,10 +213,9 @@ class RegionMemory:
         given = {values[op.results[j]].storage: op.operands[i] for i, j in op.facts.in_place}
         source = values[given[storage]].storage if given.get(storage, -1) >= 0 else -1
         own = self.lifetimes.by_region[region.id].values() if source >= 0 else ()
-        return next((
-            each for each in own
-            if source in each.storages and each.last == at and each.size == size and not each.kept),
-                    None)
+        return next((each for each in own
+                     if source in each.storages and each.last == at and each.size == size and
+                     (not each.kept or self._copies_kept(region))), None)
 
     def _is_within(self, inner: int, region: int) -> bool:
         """Whether region `inner` is `region`, or is in it; those inside come after those around them."""
@@ -387,9 +386,10 @@ class RegionMemory:
 
     def copied(self, region: Region) -> Sequence[Tuple[Optional[Place], Lifetime]]:
         """What `region` has made and keeps, if it is there twice while its last op runs."""
-        if not region.copies_kept or self.lifetimes.runtime.by_data:
-            return ()
-        return self._kept_storages(region)
+        return self._kept_storages(region) if self._copies_kept(region) else ()
+
+    def _copies_kept(self, region: Region) -> bool:
+        return region.copies_kept and not self.lifetimes.runtime.by_data
 
     def popped(self, region: Region) -> Dict[int, Tuple[int, Size]]:
         """By storage that the forward part of `region` has kept: the position here of its last reader, who ends it, and its size."""

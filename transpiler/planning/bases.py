@@ -9,7 +9,7 @@ from transpiler.ir import Graph
 from transpiler.planning.plans import Plan
 from transpiler.planning.runner import Runner
 from transpiler.planning.sequences import (FIRST, ORDERS, RECOMPUTE, RECOMPUTE_LESS, SCHEDULE,
-                                           SPLIT, STAYS, UPDATES, NamedPass, Sequences,
+                                           SPLIT, STAYS, UNKEPT, UPDATES, NamedPass, Sequences,
                                            within_loops)
 
 _OPS_IN_ORDER = 4_000  # ops of all other orders together that are looked at
@@ -74,5 +74,8 @@ def _talk(plan: Plan) -> bool:
 
 
 def first_steps(sequences: Sequences) -> Tuple[NamedPass, ...]:
-    """What every sequence begins with, where ops may be moved."""
-    return FIRST if any(SCHEDULE in sequence for sequence in sequences) else ()
+    """What every sequence begins with: where ops may not be moved, only what moves none, and lets recomputation gain something."""
+    allowed = {step for sequence in sequences for step in sequence}
+    if SCHEDULE in allowed:
+        return FIRST
+    return (UNKEPT,) if RECOMPUTE in allowed else ()

@@ -6,7 +6,7 @@ has made is pushed at its end, and popped, last trip first, where the gradient o
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.ir import Graph, Region, RegionKind
@@ -31,6 +31,23 @@ class Link(NamedTuple):
     forward: int  # regions
     gradient: int
     doubt: str = ''  # why what is popped may be another trip's, in words that follow `it has`
+
+
+class _End(NamedTuple):
+    """A push or a pop, how many blocks down it stands, and the ids of the ops at the other end of its stack."""
+
+    op: Any
+    depth: int
+    others: FrozenSet[int]
+
+
+class Ends(NamedTuple):
+    """Whether something of a trip of a block is there for its gradient; and the pop of what the block has kept that this one is the gradient
+    of, None if it is no gradient. Where a branch has another one and no more in it, as in a `switch_case`, only the inner ones keep and
+    take something: that counts for those around it."""
+
+    keeps: bool
+    taken: Optional[_End]
 
 
 def blocks_of(op: Any) -> Tuple[Any, ...]:
@@ -108,11 +125,46 @@ def created(value: Any) -> Any:
     return op
 
 
-def kind_of(op: Any, block: Any) -> RegionKind:
-    is_gradient = only_op(block, POP) is not None
+def ends_inside(op: Any) -> Dict[Tuple[int, int], Ends]:
+    """What the blocks of `op`, and those inside of them, keep for gradients and take as such; by the op that runs a block, and its
+    number there."""
+    found: Dict[Tuple[int, int], Ends] = {}
+    _across(op, found)
+    return found
+
+
+def _across(op: Any, found: Dict[Tuple[int, int], Ends]) -> Dict[int, _End]:
+    """The ends of stacks inside of `op` of which the other ends are not, by the ids of the ops."""
+    every: Dict[int, _End] = {}
+    for number, block in enumerate(blocks_of(op)):
+        ends: Dict[int, _End] = {}
+        for each in block.ops:
+            if each.name() in (PUSH, POP):
+                ends[each.id()] = _End(each, 0, _others(each))
+            elif each.num_regions():
+                ends.update((i, end._replace(depth=end.depth + 1))
+                            for i, end in _across(each, found).items())
+        ends = {i: end for i, end in ends.items() if end.others.isdisjoint(ends)}
+        seen = [end for end in ends.values() if op.name() == IF or not end.depth]
+        pops = [end for end in seen if end.op.name() == POP]
+        found[op.id(), number] = Ends(any(end.op.name() == PUSH for end in seen),
+                                      min(pops, key=lambda end: end.depth, default=None))
+        every.update(ends)
+    return every
+
+
+def _others(end: Any) -> FrozenSet[int]:
+    """Ids of the ops that work on the other end of a stack."""
+    other = POP if end.name() == PUSH else PUSH
+    ends = created(end.operand_source(0)).results()
+    return frozenset(
+        user.id() for value in ends for user in value.all_used_ops() if user.name() == other)
+
+
+def kind_of(op: Any, ends: Ends) -> RegionKind:
     if op.name() == WHILE:
-        return RegionKind.LOOP_GRADIENT if is_gradient else RegionKind.LOOP
-    return RegionKind.BRANCH_GRADIENT if is_gradient else RegionKind.BRANCH
+        return RegionKind.LOOP_GRADIENT if ends.taken else RegionKind.LOOP
+    return RegionKind.BRANCH_GRADIENT if ends.taken else RegionKind.BRANCH
 
 
 def pusher(pop: Any) -> Any:
@@ -154,18 +206,23 @@ def has(block: Any, name: str) -> bool:
     return only_op(block, name) is not None
 
 
-def checked_link(graph: Graph, op: Any, block: Any, region: Region,
-                 pushed: Mapping[int, Tuple[int, Any]], side: bool) -> Link:
+def checked_link(graph: Graph, op: Any, taken: _End, region: Region,
+                 pushed: Mapping[int, Tuple[int, Any]], side: bool) -> Optional[Link]:
     """Links `region`, the gradient of a block that was read before, with that.
 
     A frame that is popped must be the one that the same trip has pushed. A loop's gradient runs until its stack is empty, so
-    all that is there must be of that loop, as it ran last; a branch's gradient runs where the branch has.
+    all that is there must be of that loop, as it ran last; a branch's gradient runs where the branch has. None for a gradient that
+    pops only in branches inside.
     """
-    pop = only_op(block, POP)
+    pop, depth, _ = taken
     push = pusher(pop)
     if push.id() not in pushed:
         raise Unmodelled('a gradient that comes before what it is the gradient of')
     forward = graph.regions[pushed[push.id()][0]]
+    for _ in range(depth):
+        forward = graph.regions[max(forward.parent, 0)]
+    if forward.op < 0:
+        raise Unmodelled('a gradient that stands deeper than what it is the gradient of')
     maker, gradient = graph.ops[forward.op], graph.ops[region.op]
     around = graph.regions[gradient.region]
     if maker.kind != gradient.kind or maker.region not in (around.id, around.forward):
@@ -176,6 +233,8 @@ def checked_link(graph: Graph, op: Any, block: Any, region: Region,
     elif (gradient.operands[0], side) not in forward.when:
         raise Unmodelled('a gradient of a branch with a condition of its own')
     region.forward = forward.id
+    if depth:
+        return None
     empties_all = op.name() == WHILE and maker.region != around.id
     doubt = _NESTED if empties_all and _in_a_loop(graph, maker.region) else ''
     return Link(push, pop, forward.id, region.id, doubt)

@@ -21,8 +21,9 @@ from transpiler.backends.call_stacks import frames
 from transpiler.backends.einsum import KINDS as EINSUM
 from transpiler.backends.paddle3.aliases import DIALECT, gives_second_name, in_place_results, shares
 from transpiler.backends.paddle3.blocks import (CREATE, HAS_MORE, IF, POP, PUSH, WHILE, YIELD, Link,
-                                                Unmodelled, blocks_of, check_ends, checked_link,
-                                                has, kind_of, names_inside)
+                                                Ends, Unmodelled, blocks_of, check_ends,
+                                                checked_link, ends_inside, has, kind_of,
+                                                names_inside)
 from transpiler.backends.paddle3.brief_stacks import brief_stacks
 from transpiler.backends.paddle3.caches import link_caches, link_results
 from transpiler.backends.paddle3.carried import carries_open
@@ -176,6 +177,8 @@ class _Importer:
         self._backward: Dict[int, bool] = {}  # by value: made from gradients
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
+        self._ends: Dict[Tuple[int, int],
+                         Ends] = {}  # by op that runs a block, and its number there
         self._linked: Set[int] = set()  # values that may have the memory of others
         # Of values with two names: all that may be in one memory.
         self._mates: Dict[int, Set[int]] = {}
@@ -351,14 +354,17 @@ class _Importer:
         if self._done.cut and op.name() == WHILE and (has(block, PUSH) or has(block, POP)):
             raise Unmodelled(_LOST_STACK)
         check_ends(block)
-        region = self._graph.new_region(kind_of(op, block), op=made.id, parent=self._home.id)
+        if (op.id(), len(made.regions)) not in self._ends:
+            self._ends.update(ends_inside(op))
+        ends = self._ends[op.id(), len(made.regions)]
+        region = self._graph.new_region(kind_of(op, ends), op=made.id, parent=self._home.id)
         region.label = f'block {region.id}'
-        region.keeps_scopes = region.copies_kept = has(block, PUSH)
-        if region.kind.is_gradient:
-            link = checked_link(self._graph, op, block, region, self._pushed, side)
-            self._done.links.append(link)
+        region.keeps_scopes = region.copies_kept = ends.keeps
+        if ends.taken:
+            link = checked_link(self._graph, op, ends.taken, region, self._pushed, side)
+            self._done.links += [link] if link else []
             region.pops = region.kind is RegionKind.BRANCH_GRADIENT
-            if link.doubt:
+            if link and link.doubt:
                 self._done.closed = _CLOSED.format(link.doubt)
         made.backward = made.backward or region.kind.is_gradient
         made.regions += (region.id,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterator
 
-from transpiler.ir import Graph, Op
+from transpiler.ir import KEEP, Graph, Op
 from transpiler.passes.cloning import Cloner
 from transpiler.passes.inner_remat.inner_problem import InnerProblem, clone_operands, clone_results
 from transpiler.passes.loop_copies import seen_by_gradient
@@ -13,7 +13,8 @@ from transpiler.passes.replay import add_replay
 
 
 class Rebuilder:
-    """Puts clones into the gradient region, each right before the first op that needs it."""
+    """Puts clones into the gradient region, each right before the first op that needs it. What the runtime keeps for nobody (KEEP)
+    stays what it was: a clone stands in for it with readers alone."""
 
     def __init__(self, graph: Graph, problem: InnerProblem, rebuilt: FrozenSet[int],
                  cloner: Cloner) -> None:
@@ -33,7 +34,7 @@ class Rebuilder:
             op = self._graph.ops[op_id]
             readers = [
                 each for each in (op, *self._graph.inside(op))
-                if not self._rebuilt.isdisjoint(each.reads())
+                if not self._rebuilt.isdisjoint(each.reads()) and each.kind != KEEP
             ]
             wanted = dict.fromkeys(
                 v for reader in readers for v in reader.reads() if v in self._rebuilt)

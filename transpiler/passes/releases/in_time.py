@@ -269,7 +269,8 @@ def _least_peaks(graph: Graph, sizes: Sequence[Timeline]) -> List[int]:
     here = sizes[0]
 
     def find() -> List[Timeline]:
-        changed = [without(graph, way) for way in other_ways(graph)[-1:]]
+        ways = other_ways(graph)
+        changed = [without(graph, max(ways, key=len))] if ways else []
         if graph.has_bounds:
             changed.append(graph.without_bounds())
         return [Timeline(each, here.lifetimes.runtime, here.dims) for each in changed]
