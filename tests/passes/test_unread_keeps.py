@@ -1,11 +1,16 @@
 """What a runtime keeps for a gradient that does not read it, and what loops are linked to."""
 from __future__ import annotations
 
+import pytest
+
 from transpiler.analysis.timeline import Timeline
 from transpiler.ir import KEEP, Graph
 from transpiler.ir.text import parse
+from transpiler.passes.context import PassContext
+from transpiler.passes.recompute import recompute_in_regions
 from transpiler.passes.unread_keeps import drop_unread_keeps
 from transpiler.planning import PlanOptions, plan
+from transpiler.planning.sequences import OPTIMIZE, Sequences, simpler_and_simpler
 from transpiler.runtime import COLLECTING
 from transpiler.verify import verify
 
@@ -54,9 +59,21 @@ def test_what_is_named_for_its_shape_alone_is_kept_until_the_pass_drops_it() -> 
     verify(old, new, {op.id: op.id for op in new.walk()})
 
 
-def test_plans_begin_without_it() -> None:
+def test_what_is_made_again_is_kept_as_long_as_that_is_said() -> None:
+    """A clone stands in with readers alone: the runtime keeps what it kept."""
+    graph = parse(LOOP.replace('exp_grad(%p, %b)', 'exp_grad(%p, %a)'))
+    named = [op.operands for op in graph.walk() if op.kind == KEEP]
+    context = PassContext(COLLECTING, {'N': ROWS, 'T1': TRIPS}, recompute='max')
+    made = recompute_in_regions(graph.copy(), context)
+    assert [op.kind for op in made.walk() if op.origin not in (None, op.id)] == ['exp']
+    assert [op.operands for op in made.walk() if op.kind == KEEP] == named
+    assert kept(made) == kept(graph) == 3 * 4 * ROWS
+
+
+@pytest.mark.parametrize('sequences', list(simpler_and_simpler(OPTIMIZE))[:2])
+def test_plans_that_recompute_begin_without_it(sequences: Sequences) -> None:
     graph = parse(LOOP)
-    done = plan(graph, COLLECTING, {'N': ROWS, 'T1': TRIPS}, PlanOptions(recompute=''))
+    done = plan(graph, COLLECTING, {'N': ROWS, 'T1': TRIPS}, PlanOptions(recompute=''), sequences)
     assert done.changed and done.steps[0].name == 'kept for nobody'
     assert done.before.peak_bytes - done.after.peak_bytes >= 2 * 4 * ROWS * (TRIPS - 1)
 
