@@ -6,8 +6,9 @@ import pytest
 from tests.backends.paddle3.generated_blocks import generated
 from tests.backends.paddle3.running import assert_same, in_order, optimized, run, run_planned
 
-# Paddle 3.3 cannot build or run four of these, untouched.
-SEEDS, STEPS, PARTS = [seed for seed in range(64) if seed not in (0, 15, 47, 54)], 3, 4
+# Paddle 3.3 cannot build or run these, untouched; and it may crash at the next that it builds.
+_NOT_RUN = (2, 8, 10, 20, 22, 23, 46, 52, 54, 59, 62)
+SEEDS, STEPS, PARTS = [seed for seed in range(72) if seed not in _NOT_RUN], 3, 4
 MODES = ('auto', 'max', False)
 
 
