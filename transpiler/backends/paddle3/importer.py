@@ -177,8 +177,8 @@ class _Importer:
         self._backward: Dict[int, bool] = {}  # by value: made from gradients
         self._home = self._graph.new_region(RegionKind.BLOCK)  # the region that is being read
         self._pushed: Dict[int, Tuple[int, _Slots]] = {}  # by op that pushes: region, and what
-        self._ends: Dict[Tuple[int, int],
-                         Ends] = {}  # by op that runs a block, and its number there
+        # By op that runs a block, and its number there.
+        self._ends: Dict[Tuple[int, int], Ends] = {}
         self._linked: Set[int] = set()  # values that may have the memory of others
         # Of values with two names: all that may be in one memory.
         self._mates: Dict[int, Set[int]] = {}
