@@ -239,7 +239,9 @@ def _norms() -> Dict[str, Recipe]:
         'data_norm':
             lambda d: paddle.static.nn.data_norm(d.x(d.n, d.m)),
         'norm_op':
-            lambda d: _norm(d),
+            lambda d: _norm(d, 1),
+        'norm_op_last':
+            lambda d: _norm(d, -1),
         'affine_channel':
             lambda d: _affine_channel(d),
     }
@@ -255,13 +257,16 @@ def _lrn(d: Draw) -> Any:
     return out
 
 
-def _norm(d: Draw) -> Any:
+def _norm(d: Draw, axis: int) -> Any:
+    """By its square root, as `weight_norm` divides a weight."""
     block = paddle.static.default_main_program().global_block()
+    if not hasattr(block, 'append_op'):  # Paddle 3
+        return paddle._C_ops.norm(_image(d), axis, 1e-6, False)[0]
     out, norm = (block.create_var(name=n, dtype='float32', stop_gradient=False) for n in 'on')
     block.append_op(type='norm',
                     inputs={'X': [_image(d)]},
                     outputs={'Out': [out], 'Norm': [norm]},
-                    attrs={'axis': 1, 'epsilon': 1e-6, 'is_test': False})  # yapf: disable
+                    attrs={'axis': axis, 'epsilon': 1e-6, 'is_test': False})  # yapf: disable
     return out
 
 

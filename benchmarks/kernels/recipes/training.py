@@ -71,6 +71,7 @@ def recipes() -> Dict[str, Recipe]:
     for name in _SPARSE:
         found[f'{name}_sparse'] = _train(_OPTIMIZERS[name], sparse=True)
         found[f'{name}_sparse_twice'] = _train(_OPTIMIZERS[name], sparse=True, twice=True)
+    found['lars'] = _train(lambda **k: paddle.incubate.optimizer.LarsMomentumOptimizer(momentum=0.9, **k))
     found['adam_lazy'] = _train(lambda **k: paddle.optimizer.Adam(lazy_mode=True, **k), sparse=True)
     found['momentum_decay'] = _train(lambda **k: paddle.optimizer.Momentum(weight_decay=0.1, **k))
     found['momentum_nesterov'] = _train(

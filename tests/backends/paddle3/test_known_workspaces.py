@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import paddle
 import pytest
+from paddle import static
 
 from benchmarks.apart import apart
 from benchmarks.kernels import pir
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.skipif(not is_covered(), reason='the table is of later 
 # One of each sort of formula: columns, buffers like an operand, sorts along a middle dim, lists, what is kept for a gradient.
 SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_groups', 'images.batch_norm_layer',
           'images.layer_norm_layer', 'images.grid_sample_bilinear_zeros', 'reductions.argsort_middle',
-          'reductions.topk_last', 'shapes.concat', 'shapes.matmul_broadcast', 'training.lamb', 'training.lstm_3',
+          'reductions.topk_last', 'shapes.concat', 'shapes.matmul_broadcast', 'training.lamb', 'training.lars',
+          'images.norm_op_last', 'training.lstm_3',
           'training.lstm_lengths', 'training.lstm_states', 'training.gru_both', 'training.gru_given_3',
           'training.rnn_2', 'pointwise.add_middle', 'pointwise.add_middle_first', 'pointwise.multiply_ones',
           'pointwise.divide_both_first', 'shapes.index_put_rows', 'shapes.repeat_interleave_middle',
@@ -33,7 +35,28 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
 SHAPES = [([4, 8], [8]), ([4, 8], [1, 8]), ([4, 8], [4, 1]), ([2, 4, 8], [2, 1, 8]),
           ([2, 4, 8], [4, 8]), ([2, 4, 8], [1, 4, 8]), ([2, 4, 8], [2, 4, 1]), ([2, 4, 8], [1]),
           ([1, 8], [1, 8]), ([4, 8], [1, 1]), ([2, 1, 8], [1, 4, 8]), ([8], [2, 4, 8])]
+
+
+def _printed(x: Any) -> Any:
+    return static.Print(x, first_n=1, summarize=1)
+
+
+def _asserted(x: Any) -> Any:
+    static.nn.control_flow.Assert(paddle.max(x) < 10.0, [x])
+    return x * 2.0
+
+
+def _looked_at(look: Callable[[Any], Any]) -> Case:
+    """Its peak is where what was made is looked at."""
+    with drafting(Options(static_batch=True, inference=True), batch_size=1024) as draft:
+        seen = look(paddle.flip(draft.floats('x', [1024, 64]), [0]))
+        case: Case = draft.case([paddle.mean(seen)], training=False)
+    return case
+
+
 PROGRAMS: Dict[str, Build] = {
+    'print': lambda: _looked_at(_printed),
+    'assert': lambda: _looked_at(_asserted),
     'lstm': lambda: recurrent.lstm(Options(static_batch=True)),
     'gru': lambda: recurrent.gru(Options(static_batch=True, layers=1)),
 }  # yapf: disable
@@ -108,6 +131,7 @@ def test_the_peak_with_workspaces_is_what_was_predicted(name: str) -> None:
 
 
 def _program_needs(name: str) -> Tuple[float, float]:
+    assert memory_optimize(PROGRAMS[name]().main, recompute=False).unknown_workspaces == []
     return _needed_and_measured(PROGRAMS[name])
 
 

@@ -31,9 +31,10 @@ TABLE = Path(__file__).with_name('workspaces.json')
 _COVERED = ('3.2', '3.3')
 # They make numbers that the program has; `data` is what the caller gives.
 NUMBERS = ('full', 'full_int_array')
-# Kernels that hand on what is there, or what they make.
-_WITHOUT = frozenset(
-    {'data', 'feed', 'fetch', 'share_data', 'share_var', 'depend', 'nop', FLATTENS})
+# Kernels that hand on what is there, or what they make, or look at it.
+_WITHOUT = frozenset({
+    'data', 'feed', 'fetch', 'share_data', 'share_var', 'depend', 'nop', FLATTENS, 'print', 'assert'
+})
 
 
 @lru_cache(maxsize=1)
