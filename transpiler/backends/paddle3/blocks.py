@@ -214,7 +214,7 @@ def checked_link(graph: Graph, op: Any, taken: _End, region: Region,
     all that is there must be of that loop, as it ran last; a branch's gradient runs where the branch has. None for a gradient that
     pops only in branches inside.
     """
-    pop, depth, _ = taken
+    pop, depth = taken.op, taken.depth
     push = pusher(pop)
     if push.id() not in pushed:
         raise Unmodelled('a gradient that comes before what it is the gradient of')

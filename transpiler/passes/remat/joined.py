@@ -18,7 +18,7 @@ _SMALL = 64  # times the size, and an operand is still smaller than the result: 
 
 
 def holding_joined(problem: RematProblem) -> Optional[RematProblem]:
-    """`problem` as if the last gradient that reads a joined value read what that is made of, too; None if nothing is joined there."""
+    """`problem` as if the last op that reads a joined value read what that is made of, too; None if nothing is joined there."""
     held: Dict[int, List[int]] = {}
     for at, cell in _held(problem):
         held.setdefault(at, []).append(cell)
