@@ -145,13 +145,14 @@ class Draft:
         return Case(main=main or self.main,
                     startup=self.startup,
                     feed=feed,
-                    fetch=tuple(_fetchable(variable) for variable in fetched),
+                    fetch=tuple(fetchable(variable) for variable in fetched),
                     batch_size=self.batch_size,
                     trip_count=self.trip_count,
                     training=training)
 
 
-def _fetchable(variable: Any) -> Any:
+def fetchable(variable: Any) -> Any:
+    """What a run is told to fetch `variable` by."""
     return variable if paddle.framework.in_pir_mode() else variable.name
 
 

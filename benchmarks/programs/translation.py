@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 from paddle import static
 
-from benchmarks.programs.case import Case, Feed, Options, make_optimizer, pick
+from benchmarks.programs.case import Case, Feed, Options, fetchable, make_optimizer, pick
 
 # Tokens below are the demo's padding and sentence marks.
 FIRST_WORD = 4
@@ -77,7 +77,7 @@ def demo(options: Options) -> Case:
     return Case(main=main,
                 startup=training.startup,
                 feed=feed,
-                fetch=(fetched.name,),
+                fetch=(fetchable(fetched),),
                 batch_size=batch,
                 trip_count=config.target_length,
                 training=not options.inference)
