@@ -179,6 +179,47 @@ def test_any_number_of_rows_is_shared_out_whatever_the_number_of_parts(parts: in
         assert ours.shape == (rows, 6) and ours.tobytes() == plain.tobytes()
 
 
+def biased(x: Any) -> Any:
+    """Of biases, whose shape is made that of a map, in the midst of what has the rows. It ends with a vector that another is made of."""
+    x = nn.Conv2D(3, 32, 3, padding=1)(x)
+    x = F.relu(nn.Conv2DTranspose(32, 16, 2, stride=2)(F.max_pool2d(F.relu(x), 2)))
+    x = F.max_pool2d(nn.Conv2D(16, 8, 3, padding=1)(x), 4)
+    gain = paddle.reshape(F.relu(paddle.create_parameter([8], 'float32')) + 1.0, [1, 8, 1, 1])
+    return static.nn.fc(paddle.flatten(x * gain, 1), 10)
+
+
+def test_biases_do_not_end_a_chain(saved: Path) -> None:
+    save(saved / 'biased', biased, [None, 3, SIZE, SIZE])
+    plain, report = optimized(saved, 'whole', name='biased'), in_parts(saved, 'cut', name='biased')
+    assert report['note'].startswith('Run in parts: 1') and '; ' not in report['note'].split('.')[0]
+    assert report['peak_bytes_after'] < 0.4 * ROWS * plain['peak_bytes_after']
+    for settings in SETTINGS:
+        given, ours = (seen(saved, name, settings) for name in ('biased', 'cut'))
+        assert ours.digests == given.digests and len(set(given.digests)) == 1, settings
+
+
+def test_only_vectors_that_are_the_same_in_all_runs_go_first(tmp_path: Path) -> None:
+    """Not what is drawn, what is read of the inputs, or a matrix of parameters; declarations and numbers go ahead of them."""
+
+    def build(x: Any) -> Any:
+        bias, matrix = (paddle.create_parameter(s, 'float32') for s in ([4], [4, 4]))
+        drawn = paddle.uniform([4]) + paddle.reshape(bias, [1, 4])
+        return drawn + paddle.mean(x * 2.0, axis=0) + paddle.sum(paddle.exp(matrix), axis=0)
+
+    save(tmp_path / 'net', build, [None, 4])
+    program = load((tmp_path / 'net.json').read_bytes())
+    given = [op.name() for op in program.global_block().ops]
+    constants_first(program)
+    names = [op.name() for op in program.global_block().ops]
+    assert sorted(names) == sorted(given)
+    first = names.index('pd_op.reshape')
+    assert {'pd_op.full', 'pd_op.full_int_array', 'pd_op.uniform'} <= set(names)
+    assert max(i for i, n in enumerate(names) if 'full' in n) < first
+    left = [n for n in given if 'full' not in n and 'reshape' not in n]
+    assert [n for n in names[first + 1:]] == [n for n in left if n in names[first + 1:]]
+    assert {'pd_op.exp', 'pd_op.uniform', 'pd_op.scale', 'pd_op.mean'} <= set(names[first + 1:])
+
+
 def test_a_better_order_is_cut_too(saved: Path) -> None:
     save(saved / 'spread', spread, [None, 64])
     report = in_parts(saved, 'both', batch=64, name='spread')
@@ -263,6 +304,10 @@ def rows_known(build: Any) -> List[str]:
     return [op.operator.kind for _, op in sorted(found.items())]
 
 
+def maps(x: Any) -> Any:
+    return paddle.reshape(x, [-1, 1, 2, 2])
+
+
 INDEPENDENT = {
     'softmax2': (lambda x: F.softmax(x), ['softmax']),
     'softmax of rows': (lambda x: F.softmax(x, axis=0), []),
@@ -285,6 +330,8 @@ INDEPENDENT = {
     'of one row': (lambda x: x + paddle.ones([1, 4]), ['elementwise_add']),
     'statistics of the batch': (lambda x: normed(x, training=True), []),
     'fixed statistics': (normed, ['batch_norm']),
+    'convolved': (lambda x: nn.Conv2D(1, 3, 1, bias_attr=False)(maps(x)), ['reshape2', 'conv2d']),
+    'spread out': (lambda x: nn.Conv2DTranspose(1, 3, 2, bias_attr=False)(maps(x)), ['reshape2', 'conv2d_transpose']),
     'looked up': (lambda x: F.embedding(paddle.cast(x, 'int64'), paddle.ones([3, 2])), ['cast', 'lookup_table_v2']),
 }  # yapf: disable
 

@@ -7,6 +7,7 @@ there are fewer trips than parts where there are fewer rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
@@ -19,6 +20,7 @@ from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT
 from transpiler.backends.paddle3.marks import mark_rows
 from transpiler.backends.paddle3.packing import load
+from transpiler.ir import ONE, Value, ValueKind
 from transpiler.serving.chains import Chain
 
 Key = Tuple[str, ...]
@@ -42,11 +44,49 @@ def key_of(read: ImportedProgram, handle: Handle) -> Key:
 
 
 def constants_first(program: Any) -> None:
-    """Moves numbers ahead of all that computes, for chains not to end where one is made."""
-    block = program.global_block()
-    ops = list(block.ops)
-    for op in sorted(ops, key=lambda op: (op.name() not in DECLARATIONS) + (not is_constant(op))):
+    """Moves numbers, and vectors that are made of these and of parameters alone (a bias in the shape of a map), ahead of all that
+    computes, for chains not to end where one is made."""
+    block, vectors = program.global_block(), _vectors(program)
+
+    def rank(op: Any) -> int:
+        if op.name() in DECLARATIONS:
+            return 0
+        return 1 if is_constant(op) else 2 if op.id() in vectors else 3
+
+    for op in sorted(block.ops, key=rank):
         block.move_op_to_block_end(op)
+
+
+def _vectors(program: Any) -> Set[int]:
+    """Ids of the ops of the main block that make vectors, whatever the inputs are, and whenever they run."""
+    read = import_program(program)
+    graph, found = read.graph, set()
+    writers = Counter(v for op in graph.walk() for v in op.writes())
+    same = {v.id for v in graph.values if v.persistable and not writers[v.id]}
+    for op in graph.region_ops(0):
+        handle = read.handles.get(op.id)
+        if handle is None or op.regions or op.facts.ordered or not op.facts.known:
+            continue
+        if is_constant(handle.op):
+            same.update(op.writes())
+        elif op.reads() and same.issuperset(op.reads()) and _is_of_tensors(handle.op) and all(
+                _is_vector(graph.values[v]) for v in op.writes()):
+            found.add(handle.op.id())
+            same.update(v for v in op.writes() if writers[v] == 1)
+    return found
+
+
+def _is_of_tensors(op: Any) -> bool:
+    """Whether neither an operand nor a result of it is a list."""
+    return not any(
+        v.initialized() and v.is_combine() for v in (*op.operands_source(), *op.results()))
+
+
+def _is_vector(value: Value) -> bool:
+    """Whether it is a tensor with no more than one dim that is not one, the same in every run."""
+    dims = value.shape
+    return (value.kind is ValueKind.DENSE and not value.persistable and dims is not None and
+            all(d.is_constant for d in dims) and sum(d != ONE for d in dims) <= 1)
 
 
 def is_constant(op: Any) -> bool:

@@ -27,7 +27,10 @@ _CALLED: Mapping[str, str] = MappingProxyType({
     'hardsigmoid': 'hard_sigmoid',
 })  # yapf: disable
 # Operands and attributes that have other names there: by (operator of 2.6, its word), else by the word.
-_SLOTS: Mapping[Any, str] = MappingProxyType({('lookup_table_v2', 'Ids'): 'x'})
+_SLOTS: Mapping[Any, str] = MappingProxyType({
+    ('lookup_table_v2', 'Ids'): 'x',
+    ('conv2d_transpose', 'Input'): 'x'
+})
 _ATTRIBUTES: Mapping[Any, str] = MappingProxyType({
     ('transpose2', 'axis'): 'perm',
     ('squeeze2', 'axes'): 'axis',
