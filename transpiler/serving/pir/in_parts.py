@@ -7,7 +7,6 @@ there are fewer trips than parts where there are fewer rows.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
@@ -15,6 +14,7 @@ import paddle
 from paddle import _C_ops, pir, static
 from paddle.base.libpaddle import pir as bindings
 
+from transpiler.analysis.writers import Writers
 from transpiler.backends.paddle3.constants import constant_maker
 from transpiler.backends.paddle3.importer import Handle, ImportedProgram, import_program
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, SLICE, SPLIT
@@ -60,26 +60,21 @@ def constants_first(program: Any) -> None:
 def _vectors(program: Any) -> Set[int]:
     """Ids of the ops of the main block that make vectors, whatever the inputs are, and whenever they run."""
     read = import_program(program)
-    graph, found = read.graph, set()
-    writers = Counter(v for op in graph.walk() for v in op.writes())
-    same = {v.id for v in graph.values if v.persistable and not writers[v.id]}
+    graph, writers = read.graph, Writers(read.graph)
+    found: Set[int] = set()
+    same = {v.id for v in graph.values if v.persistable and not writers.count(v.id)}
     for op in graph.region_ops(0):
         handle = read.handles.get(op.id)
         if handle is None or op.regions or op.facts.ordered or not op.facts.known:
             continue
         if is_constant(handle.op):
             same.update(op.writes())
-        elif op.reads() and same.issuperset(op.reads()) and _is_of_tensors(handle.op) and all(
-                _is_vector(graph.values[v]) for v in op.writes()):
+        elif (op.reads() and same.issuperset(op.reads()) and
+              not any(map(_is_list, (*handle.op.operands_source(), *handle.op.results()))) and
+              all(_is_vector(graph.values[v]) for v in op.writes())):
             found.add(handle.op.id())
-            same.update(v for v in op.writes() if writers[v] == 1)
+            same.update(v for v in op.writes() if writers.count(v) == 1)
     return found
-
-
-def _is_of_tensors(op: Any) -> bool:
-    """Whether neither an operand nor a result of it is a list."""
-    return not any(
-        v.initialized() and v.is_combine() for v in (*op.operands_source(), *op.results()))
 
 
 def _is_vector(value: Value) -> bool:
@@ -165,8 +160,7 @@ class _Cutter:
         for op in reversed(ops):
             for taker in list(_takers(op)):
                 self._block.remove_op(taker)
-            lists = [v.get_defining_op() for v in op.operands_source()
-                     if v.initialized() and v.is_combine()]  # yapf: disable
+            lists = [v.get_defining_op() for v in op.operands_source() if _is_list(v)]
             self._block.remove_op(op)
             for maker in lists:
                 if maker.result(0).use_empty():
@@ -225,16 +219,20 @@ class _Part:
             self._call(value, value)
 
 
+def _is_list(value: Any) -> bool:
+    return bool(value.initialized() and value.is_combine())
+
+
 def _takers(op: Any) -> Iterator[Any]:
     """What takes the lists apart that `op` makes."""
     for value in op.results():
-        if value.initialized() and value.is_combine():
+        if _is_list(value):
             yield from (user for user in value.all_used_ops() if user.name() in (SPLIT, SLICE))
 
 
 def _made(op: Any) -> Iterator[Any]:
     """What `op` makes, the members of lists in place of these."""
-    yield from (v for v in op.results() if v.initialized() and not v.is_combine())
+    yield from (v for v in op.results() if v.initialized() and not _is_list(v))
     for taker in _takers(op):
         yield from (v for v in taker.results() if v.initialized())
 
