@@ -7,6 +7,7 @@ above what stays allocated when the operator is through is its kernel's own.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
@@ -83,7 +84,13 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
     Raises:
         whatever building or running it does.
     """
-    draw = Draw(size)
+    with ready(recipe, Draw(size)) as (bench, program):
+        yield from bench.run(program)
+
+
+@contextmanager
+def ready(recipe: Recipe, draw: Draw) -> Iterator[Tuple[Bench, Any]]:
+    """A bench that has the parameters and inputs of the program of `recipe`, with its gradients, and that program."""
     main, startup = written(recipe, draw)
     flags = paddle.get_flags(list(_FLAGS))
     paddle.set_flags(_FLAGS)
@@ -92,12 +99,12 @@ def observe(recipe: Recipe, size: int) -> Iterator[Observation]:
             peak_while(startup, scope)
             for name, value in draw.feed.items():
                 scope.var(name).get_tensor().set(value, core.CPUPlace())
-            yield from _Bench(scope).run(main)
+            yield Bench(scope), main
     finally:
         paddle.set_flags(flags)
 
 
-class _Bench:
+class Bench:
     """Runs operators alone, in one scope."""
 
     def __init__(self, scope: Any) -> None:
@@ -225,6 +232,14 @@ class _Bench:
         copy.persistable = True
         bindings.append_shadow_output(program, copy, name, len(program.global_block().ops))
         self._names[value.id] = name
+
+    def made(self, op: Any) -> Iterator[Tuple[str, Any, int]]:
+        """Of each result of `op` that has run, or member of one: what it is called, itself, and its bytes."""
+        for name, value in zip(op.get_output_names(), op.results()):
+            if value.initialized():
+                for each in _members(value) if value.is_combine() else [value]:
+                    if each.id in self._names:
+                        yield name, each, self._bytes(each)
 
     def _bytes(self, value: Any) -> int:
         """That what an operator has made takes; 0 of what stands for an operand, or got no memory."""

@@ -61,6 +61,10 @@ def _cropped(x: Any) -> Any:
     return paddle.static.gradients([paddle.crop(x * 2.0, [1, 4], [0, 1])], [x])
 
 
+def _matrices(x: Any) -> Any:
+    return paddle.reshape(x, [-1, 1, 2, 3])
+
+
 _KNOWN: Dict[str, Callable[[Any], Any]] = {
     'arange': lambda x: x + paddle.arange(0, _WIDTH, dtype='float32'),
     'arange of fractions': lambda x: paddle.arange(0.1, 1.0, 0.1),
@@ -73,6 +77,10 @@ _KNOWN: Dict[str, Callable[[Any], Any]] = {
     'batch_norm': _batch_norm,
     'gradient of crop': _cropped,
     'nanmedian': lambda x: paddle.nanmedian(x, axis=1),
+    'product with more dims on the left': lambda x: paddle.matmul(_matrices(x), paddle.ones([5, 3, 4])),
+    'product with more dims on the right': lambda x: paddle.matmul(paddle.ones([5, 4, 2]), _matrices(x)),
+    'product of as many dims': lambda x: paddle.matmul(_matrices(x), paddle.ones([1, 5, 3, 4])),
+    'product with a vector': lambda x: paddle.matmul(_matrices(x), paddle.ones([3])),
 }  # yapf: disable
 # All that the kernel picks from is different, and chosen: so the most is what it takes.
 _PICKED: Dict[str, Callable[[Any], Any]] = {

@@ -200,6 +200,27 @@ def test_biases_do_not_end_a_chain(saved: Path) -> None:
         assert ours.digests == given.digests and len(set(given.digests)) == 1, settings
 
 
+def recognised(x: Any) -> Any:
+    """Columns of maps as the words of a sentence."""
+    x = F.relu(nn.Conv2D(3, 32, 3, padding=1)(x))
+    x = F.max_pool2d(nn.Conv2D(32, 8, 3, padding=1)(x), 4)
+    words = paddle.transpose(paddle.flatten(x, 1, 2), [0, 2, 1])
+    layers = nn.LSTM(words.shape[-1], 8, direction='bidirect')
+    layers.eval()
+    return static.nn.fc(layers(words)[0], 10, num_flatten_dims=2)
+
+
+def test_what_stands_before_recurrent_layers_runs_in_parts(saved: Path) -> None:
+    save(saved / 'recognised', recognised, [None, 3, SIZE, SIZE])
+    plain = optimized(saved, 'whole', '--batch-size', str(ROWS), name='recognised')
+    report = in_parts(saved, 'cut', name='recognised')
+    assert report['note'].startswith('Run in parts: 6 operators from conv2d')
+    assert report['peak_bytes_after'] < 0.4 * plain['peak_bytes_after']
+    for settings in SETTINGS:
+        given, ours = (seen(saved, name, settings) for name in ('recognised', 'cut'))
+        assert ours.digests == given.digests and len(set(given.digests)) == 1, settings
+
+
 def test_only_vectors_that_are_the_same_in_all_runs_go_first(tmp_path: Path) -> None:
     """Not what is drawn, what is read of the inputs, or a matrix of parameters; declarations and numbers go ahead of them."""
 

@@ -18,6 +18,7 @@ from transpiler.backends.formulas import Tensor, evaluate
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle2.contents import KnownContents
 from transpiler.backends.paddle2.part_names import sliced_shape
+from transpiler.backends.products import batch_dims
 from transpiler.ir import Size
 
 Shape = Tuple[int, ...]
@@ -178,6 +179,14 @@ def _item_bytes(variable: core.VarDesc) -> int:
     return core.size_of_dtype(variable.dtype())
 
 
+def _product(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
+    """The matrices of both operands are broadcast; inferred are those of the one that has more dims."""
+    x, y, made = _shape(op, 'X', block), _shape(op, 'Y', block), _dims(block, op.output('Out')[0])
+    if x and y and made and max(len(x), len(y)) > 2:
+        matrices = min(len(x), 2) + min(len(y), 2) - 2  # a vector leaves its dim out
+        _set(op, 'Out', block, [*batch_dims(x, y), *made[len(made) - matrices:]])
+
+
 def _range(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
     ends = [contents.of(op, slot) for slot in ('Start', 'End', 'Step')]
     if not all(ends):
@@ -205,6 +214,7 @@ _BY_KIND: Mapping[str, Callable[[core.OpDesc, core.BlockDesc, KnownContents],
                                 None]] = MappingProxyType({
                                     'flatten_contiguous_range': _flatten,
                                     'slice': _slice,
+                                    'matmul_v2': _product,
                                     'rnn': _rnn,
                                     'range': _range,
                                     'linspace': _spaced,

@@ -31,13 +31,14 @@ from transpiler.backends.paddle3.flattened import link_flattened
 from transpiler.backends.paddle3.handed_out import handed_out, join
 from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
+from transpiler.backends.paddle3.misled import misled
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
 from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN, MISDECLARED
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.backends.paddle3.replaying import added_facts
 from transpiler.backends.paddle3 import symbolic
-from transpiler.backends.paddle3.shapes import Shapes, declared_shape, gradient_source, guessed_shape, told_shape
+from transpiler.backends.paddle3.shapes import Shapes, all_fixed, declared_shape, gradient_source, guessed_shape, kernel_shape, told_shape
 from transpiler.backends.paddle3.tensors import Shape, bytes_of, dtype_of, item_bytes
 from transpiler.backends.paddle3.tensors import kind_of as value_kind
 from transpiler.backends.second_names import write_together
@@ -185,7 +186,9 @@ class _Importer:
         # What a loop that is not trained is given to write over, and nobody else.
         self._places: Set[int] = set()
         self._carried: Set[Tuple[int, int]] = set()  # what loops add up in its place
-        if inferred is None and (symbolic.has_open_inputs(program) or carries_open(program)):
+        self._misled = misled(program)
+        if inferred is None and (self._misled or symbolic.has_open_inputs(program) or
+                                 carries_open(program)):
             inferred = symbolic.infer(program)
         self._done.inferred = inferred
 
@@ -556,13 +559,16 @@ class _Importer:
         return self._done.inferred is not None and value.id in self._done.inferred.loose
 
     def _shape(self, op: Any, slot: int, value: Any, shapes: Shapes) -> symbolic.Inferred:
-        """Of a result, by the `shapes` of the operands and by Paddle's inference."""
+        """Of a result, by its kernel, the `shapes` of the operands, and Paddle's inference."""
+        doubted = [each for each in self._operands_of(op) if each.guessed]
+        by_kernel = kernel_shape(op, slot, shapes)
+        if by_kernel is not None:
+            return symbolic.Inferred(by_kernel, guessed=bool(doubted))
         if self._is_loose(value):
             return symbolic.NOTHING if self._opaque else self._said_of(value) or symbolic.NOTHING
         source = gradient_source(op, slot, value.shape)
         known = source is not None and source.id in self._value
-        doubted = [each for each in self._operands_of(op) if each.guessed]
-        if doubted and known:
+        if known and (doubted or value.id in self._misled):
             return self._like(source)
         made = self._told_or_said(op, slot, value, shapes)
         if made is None:
@@ -577,9 +583,12 @@ class _Importer:
                       shapes: Shapes) -> Optional[symbolic.Inferred]:
         """By the program, or by Paddle's inference; None if neither knows it, or `value` may be a gradient."""
         told = told_shape(op, slot, value.shape, shapes)
-        said = self._said_of(value) if told is None or self._done.inferred is not None else None
+        misdeclared = bare_kind(op) in MISDECLARED
+        wrongly = misdeclared or value.id in self._misled
+        trusted = self._done.inferred is None or all_fixed(shapes) and not wrongly
+        said = None if told is not None and trusted else self._said_of(value)
         if told is not None and (said is None or min(value.shape, default=0) < 0):
-            return symbolic.Inferred(told, guessed=bare_kind(op) in MISDECLARED)
+            return symbolic.Inferred(told, guessed=misdeclared)
         silent = said is not None and said.shape is None and bare_kind(op).endswith(_GRADIENT)
         return None if silent else said
 

@@ -75,8 +75,10 @@ UNMADE: Mapping[str, str] = MappingProxyType({'batch_norm': 'reserve_space', 'ei
 # Their kernels make other dims than Paddle declares.
 MISDECLARED: FrozenSet[str] = frozenset({'slogdet'})
 # Results that the kernel for CPUs makes of another type than the program says: by operator, name of the result.
-MADE_AS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {'rnn': MappingProxyType({'dropout_state_out': 'UINT8'})})
+MADE_AS: Mapping[str, Mapping[str, str]] = MappingProxyType({
+    'rnn': MappingProxyType({'dropout_state_out': 'UINT8'}),
+    'equal_all': MappingProxyType({'out': 'BOOL'}),
+})
 # The same of kernels of oneDNN.
 MADE_AS_BY_ONEDNN: Mapping[str, Mapping[str, str]] = MappingProxyType(
     dict.fromkeys(('conv2d', 'depthwise_conv2d'), MappingProxyType({'out': 'FP32'})))

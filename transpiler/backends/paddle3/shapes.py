@@ -7,7 +7,8 @@ its operands what it likes.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, List, Optional, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle3.aliases import DIALECT
@@ -27,8 +28,9 @@ _ALONG_AXES = ('split', 'slice', 'strided_slice', 'topk', 'kthvalue', 'unbind', 
 # Their result's open dims are not those of an operand.
 _NEW_DIMS = ('expand', 'tile', 'repeat', 'gather', 'nonzero', 'masked_select', 'unique', 'pad', 'arange', 'linspace',
              'full', 'one_hot', 'shape', 'index', 'scatter', 'diag', 'meshgrid', 'sequence', 'unfold')  # yapf: disable
-# What Paddle declares of it is no shape; the slot of what is kept besides a mask.
-_RECURRENT, _KEPT = 'rnn', 'reserve'
+# Slots of what recurrent layers and hierarchical sigmoids keep for their gradients, and of a tree of one's own.
+_MASK, _KEPT, _PRODUCTS, _WAYS = 'dropout_state_out', 'reserve', 'pre_out', 'path'
+_NOTHING = (Size(),)
 GRADIENT = '_grad'
 Shapes = Sequence[Sequence[Optional[Shape]]]  # by slot of an op: of the values there
 
@@ -42,11 +44,6 @@ def declared_shape(dims: Sequence[int]) -> Optional[Shape]:
 
 def told_shape(op: Any, slot: int, dims: Sequence[int], operands: Shapes) -> Optional[Shape]:
     """The shape of a result of `op` with these dims, below 0 where open, by what the program says; None if it does not."""
-    if bare_kind(op) == _RECURRENT and 0 in dims:
-        return _kept_by_layers(op, slot, operands[0][0])
-    unmade = UNMADE.get(bare_kind(op))
-    if unmade is not None and op.get_output_names()[slot] == unmade:
-        return (Size(),)
     open_at = _open_at(dims)
     if not open_at:
         return tuple(map(Size.of, dims))
@@ -57,6 +54,22 @@ def told_shape(op: Any, slot: int, dims: Sequence[int], operands: Shapes) -> Opt
     if share is not None and open_at == [0]:
         return (Size.dim(BATCH) * share, *map(Size.of, dims[1:]))
     return None
+
+
+def all_fixed(shapes: Shapes) -> bool:
+    """Whether no dim is open, nor unknown: of such operands an operator declares what it makes, and the inference may contradict it."""
+    return all(s is not None and all(d.is_constant for d in s) for slot in shapes for s in slot)
+
+
+def kernel_shape(op: Any, slot: int, operands: Shapes) -> Optional[Shape]:
+    """The shape of a result that is as the kernel makes it, whatever Paddle says of it: declared, or inferred; None of all others."""
+    kind = bare_kind(op)
+    if kind not in UNMADE and kind not in _KEEP:
+        return None
+    name = op.get_output_names()[slot]
+    if kind in _KEEP:
+        return _KEEP[kind](op, name, operands)
+    return _NOTHING if name == UNMADE[kind] else None
 
 
 def gradient_source(op: Any, slot: int, dims: Sequence[int]) -> Optional[Any]:
@@ -105,15 +118,33 @@ def _open_at(dims: Sequence[int]) -> List[int]:
     return [i for i, d in enumerate(dims) if d < 0]
 
 
-def _kept_by_layers(op: Any, slot: int, source: Optional[Shape]) -> Optional[Shape]:
-    """What the kernel of recurrent layers keeps for its gradient, which Paddle declares as empty: a mask like its result, and rows."""
-    given = given_attributes(op)
-    if source is None or given['is_test']:
-        return None if source is None else (Size(),)
+def _kept_by_layers(op: Any, name: str, operands: Shapes) -> Optional[Shape]:
+    """What the kernel of recurrent layers keeps for its gradient: a mask like its result, and rows; None of another result."""
+    given, source = given_attributes(op), operands[0][0]
+    if name in (_MASK, _KEPT) and given['is_test']:
+        return _NOTHING
+    if name not in (_MASK, _KEPT) or source is None:
+        return None
     out = (*source[:2], Size.of(given['hidden_size'] * (2 if given['is_bidirec'] else 1)))
-    if op.get_output_names()[slot] != _KEPT:
+    if name == _MASK:
         return out
     return (Size.of(kept_rows(given['mode'], given['num_layers'])), Size.product(out))
+
+
+def _kept_by_codes(op: Any, name: str, operands: Shapes) -> Optional[Shape]:
+    """Of a hierarchical sigmoid: what it made at each turn of the longest way through its tree; None of another result."""
+    rows, ways = operands[0][0], operands[op.get_input_names().index(_WAYS)]
+    if name != _PRODUCTS or rows is None or None in ways:
+        return None
+    classes: int = given_attributes(op)['num_classes']
+    return (rows[0], ways[0][1] if ways else Size.of((classes - 1).bit_length()))
+
+
+# By operator: what Paddle declares as empty of what it keeps for its gradient, and infers to be something else.
+_KEEP: Mapping[str, Callable[[Any, str, Shapes], Optional[Shape]]] = MappingProxyType({
+    'rnn': _kept_by_layers,
+    'hsigmoid_loss': _kept_by_codes,
+})
 
 
 def gradients_of(op: Any) -> Sequence[Optional[int]]:

@@ -11,7 +11,7 @@ import copy
 from collections import Counter
 from fractions import Fraction
 from functools import partial
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import paddle
 from paddle import _C_ops
@@ -27,6 +27,7 @@ from transpiler.backends.paddle3.dim_expressions import Bound, Rounding, alike, 
 from transpiler.backends.paddle3.flattened import FLATTENS
 from transpiler.backends.paddle3.hushed import hushed
 from transpiler.backends.paddle3.marks import rows_of
+from transpiler.backends.paddle3.misled import misled
 from transpiler.backends.paddle3.naming import DECLARATIONS, SPLIT, bare_kind, declared_name
 from transpiler.backends.paddle3.shapes import GRADIENT
 from transpiler.backends.paddle3.tensors import Shape
@@ -65,11 +66,12 @@ class Inference(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """A result: the dims that Paddle declares, below 0 where open, and their expressions."""
+    """A result: the dims that Paddle declares, below 0 where open, their expressions, and whether those are declared that it has."""
 
     op: Any
     declared: _Dims
     dims: Sequence[ast.expr]
+    trusted: bool = True
 
 
 def has_open_inputs(program: Any) -> bool:
@@ -101,7 +103,7 @@ def infer(program: Any) -> Inference:
         # In loops what is declared without open dims may be of one trip.
         said = None if carries and min(result.declared, default=0) >= 0 else NOTHING
         if len(seen) == len(probes) + len(small):
-            said = _fitted(result.declared, seen, symbols, bounds.get(key))
+            said = _fitted(result, seen, symbols, bounds.get(key))
         if result.op.name() in DECLARATIONS and min(result.declared, default=0) < 0:
             said = Inferred(bounds[key])  # its dims themselves, however large their product is
         if has_one(result.op):
@@ -141,9 +143,10 @@ def _largest(carried: Carried, bounds: Mapping[_Key, Shape]) -> Iterator[Tuple[_
         yield key, Inferred(at_most=bound) if told else NOTHING
 
 
-def _fitted(declared: _Dims, seen: Sequence[_Dims], symbols: Sequence[str],
+def _fitted(result: _Result, seen: Sequence[_Dims], symbols: Sequence[str],
             bound: Optional[Shape]) -> Optional[Inferred]:
     """By the dims `seen` in all probes. None if the operator declares others, or all of them."""
+    declared = result.declared
     base, *doubled = seen[:-len(_SMALL_PROBES)]
     at_small = [(value, dims)
                 for value, dims in zip(_SMALL_PROBES, seen[-len(_SMALL_PROBES):])
@@ -157,10 +160,10 @@ def _fitted(declared: _Dims, seen: Sequence[_Dims], symbols: Sequence[str],
                                            for d, e in zip(declared, dims))
         for dims in known)
     is_open = min(declared, default=0) < 0
-    if agrees != is_open:
+    if result.trusted and agrees != is_open:
         return None
     shape = fit(base, dict(zip(symbols, doubled)), at_small)
-    return Inferred(shape, bound if shape is None else None, guessed=not is_open)
+    return Inferred(shape, bound if shape is None else None, guessed=result.trusted and not is_open)
 
 
 def _witnessed(key: _Key, op: Any, probes: Sequence[Mapping[_Key, _Dims]],
@@ -201,10 +204,10 @@ def _asked(program: Any, whole: bool, opened: Mapping[_Key, _Dims]) -> Dict[_Key
         if value.id in opened:
             copy.set_type(pir.create_shaped_type(copy.type(), list(opened[value.id])))
     flattening = _flattening(clone)
-    gone = {op.id() for op in flattening}
+    gone, doubted = {op.id() for op in flattening}, misled(program)
     asked = [
         each for op, twin in pairs if twin.id() not in gone
-        for each in _sayers(clone, op, twin, whole)
+        for each in _sayers(clone, op, twin, whole, doubted)
     ]
     _take_out(clone, flattening)
     _run_inference(clone)
@@ -215,8 +218,9 @@ def _asked(program: Any, whole: bool, opened: Mapping[_Key, _Dims]) -> Dict[_Key
         if dims is not None:
             declared = _dims(value)
             # Where loops make something longer Paddle declares the dims of one trip.
-            taken = dims if whole else _as_declared(declared, dims)
-            found[value.id] = _Result(op, declared, taken)
+            trusted = value.id not in doubted
+            taken = _as_declared(declared, dims) if trusted and not whole else dims
+            found[value.id] = _Result(op, declared, taken, trusted)
     return _in_shares(found)
 
 
@@ -265,14 +269,16 @@ def _values(op: Any) -> List[Any]:
     return [*op.results(), *(blocks_of(op)[0].args() if op.name() == WHILE else ())]
 
 
-def _sayers(clone: Any, op: Any, twin: Any, whole: bool) -> Iterator[Tuple[Any, Any, Any]]:
+def _sayers(clone: Any, op: Any, twin: Any, whole: bool,
+            doubted: AbstractSet[_Key]) -> Iterator[Tuple[Any, Any, Any]]:
     """`op`, each of its values, and the op of `clone` of which the inference says it: `twin`, of its first result, or one that copies. Of
     gradients it says nothing, and of copies of them what it takes them for."""
     results, silent = op.num_results(), whole and bare_kind(op).endswith(GRADIENT)
     for at, (value, copy) in enumerate(zip(_values(op), _values(twin))):
         itself = at == 0 < results and not silent
         # What is declared without open dims may be declared wrongly, as a sum of one of them and something.
-        if _is_dense(copy) and (whole or itself or at < results and min(copy.shape, default=0) < 0):
+        if _is_dense(copy) and (whole or itself or value.id in doubted or
+                                at < results and min(copy.shape, default=0) < 0):
             within = blocks_of(twin)[0].ops[0] if at >= results else None
             yield op, value, twin if itself else _copied(clone, copy, twin, within)
         elif whole and copy.initialized() and copy.is_combine():
