@@ -94,6 +94,7 @@ def _recurrent() -> Dict[str, Tuple[Case, ...]]:
     """State of a step; what goes from layer to layer, of both directions if there are two; a GRU's weights, masked."""
     state, weights = 'Out.item*PreState[1:]', '3*Out.item*PreState[-1]*PreState[-1]'
     found = [
+        *_recurrent_tests(state, weights),
         Case(('@is_test = true',), f'6*Out + 3*{state} + {weights} + WeightList', True),
         Case(('has SequenceLength',), f'3*Out + 3*{state} + {weights}', True),
     ]
@@ -105,18 +106,30 @@ def _recurrent() -> Dict[str, Tuple[Case, ...]]:
 
 
 class _Gates(NamedTuple):
-    """Of a recurrent layer: gates, states that its gradient holds if those at the start get gradients and if not, and
-    states that are saved where sequences differ in length."""
+    """Of a recurrent layer: gates, states that its gradient holds if those at the start get gradients and if not, states that
+    are saved where sequences differ in length, and states that it holds in test mode."""
 
     when: Tuple[str, ...]
     gates: int
     states: int
     more_states: int
     saved: int
+    tested: int
 
 
-MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2), _Gates(('@mode = "GRU"',), 3, 2, 3,
-                                                         1), _Gates((), 1, 1, 2, 1))
+MODES = (_Gates(('@mode = "LSTM"',), 4, 2, 4, 2, 3), _Gates(('@mode = "GRU"',), 3, 2, 3, 1, 3),
+         _Gates((), 1, 1, 2, 1, 1))  # yapf: disable
+
+
+def _recurrent_tests(state: str, weights: str) -> Iterator[Case]:
+    """What training keeps for the gradient, of one layer at a time: gates, of both directions, and states."""
+    for mode in MODES:
+        for both, halves in (('@is_bidirec = true', 1), ('not @is_bidirec = true', 0)):
+            for depth, between in ((('@num_layers = 1',), 0), ((), 1)):
+                when = ('@is_test = true', 'not has SequenceLength', *mode.when, both, *depth)
+                more = f' + {weights}' if '@mode = "GRU"' in when else ''
+                yield Case(when,
+                           f'{mode.gates + halves + between}*Out + {mode.tested}*{state}{more}')
 
 
 def _recurrent_gradients() -> Iterator[Case]:

@@ -100,7 +100,7 @@ def _in_bfloat16(translated: Mapping[str, Cases]) -> Dict[str, Cases]:
         'matmul_grad': tuple(products),
         'sum': (Case(('x of BF16',), '4*#x + 4*#out'), *translated['sum']),
         **{
-            kind: (Case(('filter of BF16',), '0'), *translated[kind]) for kind in ('conv2d', 'depthwise_conv2d')
+            kind: (Case(('filter of BF16',), '0'), *translated[kind]) for kind in ('conv2d', 'conv2d_grad', 'depthwise_conv2d', 'depthwise_conv2d_grad')
         },
     }
 

@@ -6,7 +6,7 @@ import json
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from benchmarks.kernels.fit import Sample, fit
-from transpiler.backends.kernel_tables import Case, Cases, Kernel
+from transpiler.backends.kernel_tables import Case, Cases, Kernel, is_bound
 from transpiler.ir import Size
 
 # What a back end says of a kernel, by the cases of its kind.
@@ -62,7 +62,7 @@ def misses(table: Mapping[str, Cases], samples: Iterable[Sample],
         if size is None and not cases and seen.kernel.kind in table:
             continue
         said = -1 if size is None else size.evaluate({})
-        at_most = any(c.at_most for c in cases)
+        at_most = is_bound(seen.kernel, cases)
         if not at_most and seen.bytes != said or seen.bytes > said:
             found.append(Miss(seen.kernel.kind, said, seen.bytes))
     return found

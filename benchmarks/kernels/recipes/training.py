@@ -100,9 +100,24 @@ def _from_states(d: Draw, layer: Any, states: int) -> Any:
     return layer(d.x(d.n, d.t, d.m), tuple(given) if states > 1 else given[0])[0]
 
 
-def _testing(layer: Any) -> Any:
-    layer.eval()
-    return layer
+def _testing(layer: str, layers: int, direction: str) -> Recipe:
+    """One that is not trained: nobody can ask for gradients."""
+
+    def build(d: Draw) -> Trained:
+        made = getattr(nn, layer)(d.m, d.k, layers, direction)
+        made.eval()
+        made(d.x(d.n, d.t, d.m, grad=False))
+        return Trained()
+
+    return build
+
+
+def _tested() -> Dict[str, Recipe]:
+    return {
+        f'{layer.lower()}_test{suffix}_{layers}': _testing(layer, layers, direction)
+        for layer in ('LSTM', 'GRU', 'SimpleRNN')
+        for suffix, direction in (('', 'forward'), ('_both', 'bidirect')) for layers in (1, 2, 3)
+    }
 
 
 def _recurrent() -> Dict[str, Recipe]:
@@ -139,8 +154,7 @@ def _recurrent() -> Dict[str, Recipe]:
         'rnn_states': lambda d: _from_states(d, nn.SimpleRNN(d.m, d.k), 1),
         'lstm_given': lambda d: nn.LSTM(d.m, d.k)(d.x(d.n, d.t, d.m, grad=False))[0],
         'gru_given_3': lambda d: nn.GRU(d.m, d.k, 3)(d.x(d.n, d.t, d.m, grad=False))[0],
-        'lstm_test': _layer(lambda d: _testing(nn.LSTM(d.m, d.k, 2))),
-        'gru_test': _layer(lambda d: _testing(nn.GRU(d.m, d.k, 2, 'bidirect'))),
+        **_tested(),
         'lstm_cell':
             lambda d: nn.LSTMCell(d.m, d.k)(d.x(d.n, d.m))[0],
         'gru_cell':

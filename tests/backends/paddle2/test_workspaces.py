@@ -28,7 +28,8 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'shapes.index_put_deep', 'reductions.unique', 'reductions.unique_axis', 'reductions.unique_middle',
           'reductions.unique_consecutive_axis', 'reductions.unique_consecutive_last',
           'shapes.repeat_interleave_middle', 'shapes.repeat_interleave_given_first', 'shapes.trace_first',
-          'shapes.fft', 'shapes.fft_both', 'shapes.fft_both_middle')  # yapf: disable
+          'shapes.fft', 'shapes.fft_both', 'shapes.fft_both_middle',
+          *(name for name in all_recipes() if '_test' in name and name.startswith('training.')))  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Sample]:

@@ -30,7 +30,8 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'training.lstm_lengths', 'training.lstm_states', 'training.gru_both', 'training.gru_given_3',
           'training.rnn_2', 'pointwise.add_middle', 'pointwise.add_middle_first', 'pointwise.multiply_ones',
           'pointwise.divide_both_first', 'shapes.index_put_rows', 'shapes.repeat_interleave_middle',
-          'shapes.einsum', 'shapes.einsum_heads', 'shapes.einsum_three')  # yapf: disable
+          'shapes.einsum', 'shapes.einsum_heads', 'shapes.einsum_three',
+          *(name for name in all_recipes() if '_test' in name and name.startswith('training.')))  # yapf: disable
 # Operands of sums, by their shapes: where the smaller one's dims stand side by side in the other, and where not.
 SHAPES = [([4, 8], [8]), ([4, 8], [1, 8]), ([4, 8], [4, 1]), ([2, 4, 8], [2, 1, 8]),
           ([2, 4, 8], [4, 8]), ([2, 4, 8], [1, 4, 8]), ([2, 4, 8], [2, 4, 1]), ([2, 4, 8], [1]),
@@ -185,6 +186,9 @@ def _halves(make: Callable[..., Any], *shapes: Sequence[int]) -> Recipe:
     _halves(lambda x: paddle.sum(x, -1), [4, 8, 16]),
     pytest.param(_halves(paddle.nn.functional.gelu, [4, 8, 16]), marks=needs_bfloat16),
     pytest.param(_halves(paddle.nn.functional.conv2d, [2, 16, 8, 8], [32, 16, 3, 3]),
+                 marks=needs_bfloat16),
+    pytest.param(_halves(partial(paddle.nn.functional.conv2d, groups=16), [2, 16, 8, 8],
+                         [16, 1, 3, 3]),
                  marks=needs_bfloat16),
 ])
 def test_kernels_in_bfloat16_allocate_what_the_table_says(recipe: Recipe) -> None:
