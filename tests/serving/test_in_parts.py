@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 import paddle
@@ -200,20 +200,32 @@ def test_when_everything_differs_nothing_is_split(tiny, monkeypatch):
     assert saving(report) == 0 and b'.part.of.' not in Path(out + '.pdmodel').read_bytes()
 
 
-def save_sums(folder: Path) -> Path:
-    """Sums over the rows, between two operators whose rows are independent."""
+def save_sums(
+    folder: Path, inside: Callable[[Any], Any] = lambda x: paddle.cumsum(x, axis=0)) -> Path:
+    """Sums over the rows, or something else, between two operators whose rows are independent."""
     paddle.enable_static()
     program, startup = static.Program(), static.Program()
     with static.program_guard(program, startup), paddle.utils.unique_name.guard():
         x = static.data('x', [-1, 256], 'float32')
-        total = paddle.cumsum(static.nn.fc(x, 1024), axis=0)
-        y = static.nn.fc(total, 4)
+        y = static.nn.fc(inside(static.nn.fc(x, 1024)), 4)
         executor = static.Executor(paddle.CPUPlace())
         with fresh_scope():
             executor.run(startup)
             static.save_inference_model(str(folder / 'sums'), [x], [y], executor, program=program)
     np.savez(str(folder / 'sums.npz'), x=np.random.RandomState(0).randn(8, 256).astype('float32'))
     return folder / 'sums'
+
+
+def looped(x: Any) -> Any:
+    start = paddle.full([1], 0, 'int64')
+    return static.nn.while_loop(
+        lambda at, _: at < 2,
+        lambda at, x: [at + 1, paddle.concat([paddle.exp(x), x, x], 1)[:, :1024]], [start, x])[1]
+
+
+def test_why_nothing_runs_in_parts_is_said_where_a_loop_needs_most(tmp_path):
+    _, report = optimized(save_sums(tmp_path, looped), 8, IN_PARTS)
+    assert 'Nothing is run in parts. Not in parts: what needs most, as that is in a' in report.note
 
 
 def test_the_probe_finds_an_operator_whose_rows_are_not_independent(tmp_path, monkeypatch):

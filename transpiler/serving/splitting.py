@@ -58,6 +58,10 @@ def split(operators: Sequence[Operator],
     return Split((), (*search.reasons, 'too many operators differ'))
 
 
+# Where no operator of the main block is at the peak.
+_INSIDE = 'what needs most, as that is in a loop or a branch'
+
+
 class _Search:
     """The greedy choice, again after each refusal."""
 
@@ -74,18 +78,17 @@ class _Search:
     def run(self) -> List[Chain]:
         """Splits at the peak as long as that gets lower; several peaks of one height need several steps."""
         chains: List[Chain] = []
-        view, timeline = self._given
-        lowest, kept = timeline.peak_bytes, 0
-        self.stopped_at = ''
+        best = view, timeline = self._given
+        kept = 0
         while len(chains) < _MOST_CHAINS:
             found = self._best(view, timeline)
             if found is None:
-                self.stopped_at = view.why_whole(timeline.peak.op)
                 break
             chains.append(found)
             view, timeline = self._measure(chains)
-            if timeline.peak_bytes <= _WORTH * lowest:
-                lowest, kept = timeline.peak_bytes, len(chains)
+            if timeline.peak_bytes <= _WORTH * best[1].peak_bytes:
+                best, kept = (view, timeline), len(chains)
+        self.stopped_at = best[0].why_whole(best[1].peak.op) or ('' if kept else _INSIDE)
         return chains[:kept]
 
     def refuse(self, name: str, chains: Sequence[Chain]) -> bool:
