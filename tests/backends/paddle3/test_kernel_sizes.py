@@ -14,6 +14,7 @@ from benchmarks.kernels.pir import ready
 from benchmarks.kernels.recipes import Recipe, all_recipes
 from benchmarks.programs.case import Case, Options, drafting
 from tests.backends.paddle3.running import MIB, assert_same, first_peak, optimized, run
+from transpiler.backends.failed_traces import noted
 from transpiler.backends.paddle3.importer import import_program
 from transpiler.backends.paddle3.naming import bare_kind
 
@@ -30,6 +31,14 @@ _NOT_AS_SAID = {
 }
 _RECIPES = all_recipes()
 _GROUPS = sorted({name.split('.')[0] for name in _RECIPES})
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What Paddle holds of programs that write over a slice it may take for that of a later one which comes to lie in their place."""
+    yield
+    for found in noted():
+        found.clear()
 
 
 class OpenRows(Draw):
