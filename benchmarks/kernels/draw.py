@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -73,9 +73,16 @@ class Draw:
         """Just these values; with `lengths`, sequences of rows."""
         name = f'in{len(self.feed)}'
         levels = 0 if lengths is None else 1
-        variable = paddle.static.data(name, list(values.shape), str(values.dtype), lod_level=levels)
+        variable = paddle.static.data(name,
+                                      self.declared(values.shape),
+                                      str(values.dtype),
+                                      lod_level=levels)
         self.feed[name] = values if lengths is None else (values, list(lengths))
         return variable
+
+    def declared(self, shape: Sequence[int]) -> List[int]:
+        """The dims that an input of this shape is declared with."""
+        return list(shape)
 
     def sentences(self, width: int, grad: bool = True) -> Any:
         """Sequences of 2, 3, 4, ... rows, one for each of `n`."""

@@ -105,14 +105,16 @@ class RowView:
                      self.sources[rows])
 
     def why_whole(self, op: int) -> str:
-        """Why `op`, which is at the peak, is not run in parts; nothing if it is."""
-        for position, operator in self.operators.items():
-            if self.graph.regions[self.region].ops[position] == op:
-                independent = any(position in self.row_wise(rows) for rows in self.sources)
-                reason = ('that would not lower the peak'
-                          if independent else 'its rows are not known to be independent')
-                return f'{operator.kind} that makes {key_of(operator)[0]}, as {reason}'
-        return ''
+        """Why `op`, which is at the peak, is not run in parts; nothing if it is, or stands in another loop or branch."""
+        known = self.graph.ops[op]
+        if known.region != self.region:
+            return ''
+        position = self.graph.regions[self.region].ops.index(op)
+        independent = any(position in self.row_wise(rows) for rows in self.sources)
+        reason = ('that would not lower the peak'
+                  if independent else 'its rows are not known to be independent')
+        made = ''.join(f' that makes {self.graph.values[v].name}' for v in known.results[:1])
+        return f'{known.kind}{made}, as {reason}'
 
     def is_quick(self, window: Window, parts: int, timeline: Timeline) -> bool:
         """Whether starting so many more operators takes little of the time that they compute."""

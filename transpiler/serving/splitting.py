@@ -19,6 +19,7 @@ _WORTH = 0.98
 _WORTH_MORE_PARTS = 0.8
 _MOST_CHAINS = 16
 _MOST_PROBES = 10
+_INSIDE = 'what needs most, as that is in a loop or a branch'
 
 # The program with these chains in parts: what it has, and when it needs how much.
 Measure = Callable[[Sequence[Chain]], Tuple[RowView, Timeline]]
@@ -58,10 +59,6 @@ def split(operators: Sequence[Operator],
     return Split((), (*search.reasons, 'too many operators differ'))
 
 
-# Where no operator of the main block is at the peak.
-_INSIDE = 'what needs most, as that is in a loop or a branch'
-
-
 class _Search:
     """The greedy choice, again after each refusal."""
 
@@ -78,7 +75,7 @@ class _Search:
     def run(self) -> List[Chain]:
         """Splits at the peak as long as that gets lower; several peaks of one height need several steps."""
         chains: List[Chain] = []
-        best = view, timeline = self._given
+        kept_view, kept_timeline = view, timeline = self._given
         kept = 0
         while len(chains) < _MOST_CHAINS:
             found = self._best(view, timeline)
@@ -86,9 +83,9 @@ class _Search:
                 break
             chains.append(found)
             view, timeline = self._measure(chains)
-            if timeline.peak_bytes <= _WORTH * best[1].peak_bytes:
-                best, kept = (view, timeline), len(chains)
-        self.stopped_at = best[0].why_whole(best[1].peak.op) or ('' if kept else _INSIDE)
+            if timeline.peak_bytes <= _WORTH * kept_timeline.peak_bytes:
+                kept_view, kept_timeline, kept = view, timeline, len(chains)
+        self.stopped_at = kept_view.why_whole(kept_timeline.peak.op) or ('' if kept else _INSIDE)
         return chains[:kept]
 
     def refuse(self, name: str, chains: Sequence[Chain]) -> bool:

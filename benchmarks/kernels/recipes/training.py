@@ -112,7 +112,8 @@ def _testing(layer: str, layers: int, direction: str) -> Recipe:
     return build
 
 
-def _tested() -> Dict[str, Recipe]:
+def tested_layers() -> Dict[str, Recipe]:
+    """Recurrent layers in test mode."""
     return {
         f'{layer.lower()}_test{suffix}_{layers}': _testing(layer, layers, direction)
         for layer in ('LSTM', 'GRU', 'SimpleRNN')
@@ -154,7 +155,7 @@ def _recurrent() -> Dict[str, Recipe]:
         'rnn_states': lambda d: _from_states(d, nn.SimpleRNN(d.m, d.k), 1),
         'lstm_given': lambda d: nn.LSTM(d.m, d.k)(d.x(d.n, d.t, d.m, grad=False))[0],
         'gru_given_3': lambda d: nn.GRU(d.m, d.k, 3)(d.x(d.n, d.t, d.m, grad=False))[0],
-        **_tested(),
+        **tested_layers(),
         'lstm_cell':
             lambda d: nn.LSTMCell(d.m, d.k)(d.x(d.n, d.m))[0],
         'gru_cell':

@@ -10,6 +10,7 @@ from benchmarks.kernels.alone import sample
 from benchmarks.kernels.fit import Sample
 from benchmarks.kernels.observing import observe
 from benchmarks.kernels.recipes import all_recipes
+from benchmarks.kernels.recipes.training import tested_layers
 from benchmarks.kernels.table import misses
 from transpiler.backends.formulas import Tensor, evaluate
 from transpiler.backends.kernel_tables import Kernel, holds
@@ -29,7 +30,7 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'reductions.unique_consecutive_axis', 'reductions.unique_consecutive_last',
           'shapes.repeat_interleave_middle', 'shapes.repeat_interleave_given_first', 'shapes.trace_first',
           'shapes.fft', 'shapes.fft_both', 'shapes.fft_both_middle',
-          *(name for name in all_recipes() if '_test' in name and name.startswith('training.')))  # yapf: disable
+          *(f'training.{name}' for name in tested_layers()))  # yapf: disable
 
 
 def _runs(name: str, size: int) -> List[Sample]:

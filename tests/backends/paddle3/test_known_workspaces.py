@@ -12,6 +12,7 @@ from benchmarks.apart import apart
 from benchmarks.kernels import pir
 from benchmarks.kernels.fit import Sample
 from benchmarks.kernels.recipes import Recipe, all_recipes
+from benchmarks.kernels.recipes.training import tested_layers
 from benchmarks.kernels.table import misses
 from benchmarks.programs import recurrent
 from benchmarks.programs.case import Case, Options, drafting
@@ -31,7 +32,7 @@ SAMPLE = ('images.conv3d', 'images.conv2d_strided', 'images.conv2d_transpose_gro
           'training.rnn_2', 'pointwise.add_middle', 'pointwise.add_middle_first', 'pointwise.multiply_ones',
           'pointwise.divide_both_first', 'shapes.index_put_rows', 'shapes.repeat_interleave_middle',
           'shapes.einsum', 'shapes.einsum_heads', 'shapes.einsum_three',
-          *(name for name in all_recipes() if '_test' in name and name.startswith('training.')))  # yapf: disable
+          *(f'training.{name}' for name in tested_layers()))  # yapf: disable
 # Operands of sums, by their shapes: where the smaller one's dims stand side by side in the other, and where not.
 SHAPES = [([4, 8], [8]), ([4, 8], [1, 8]), ([4, 8], [4, 1]), ([2, 4, 8], [2, 1, 8]),
           ([2, 4, 8], [4, 8]), ([2, 4, 8], [1, 4, 8]), ([2, 4, 8], [2, 4, 1]), ([2, 4, 8], [1]),

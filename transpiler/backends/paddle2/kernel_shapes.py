@@ -18,7 +18,7 @@ from transpiler.backends.formulas import Tensor, evaluate
 from transpiler.backends.operators import kept_rows
 from transpiler.backends.paddle2.contents import KnownContents
 from transpiler.backends.paddle2.part_names import sliced_shape
-from transpiler.backends.products import batch_dims
+from transpiler.backends.products import product_dims
 from transpiler.ir import Size
 
 Shape = Tuple[int, ...]
@@ -182,9 +182,8 @@ def _item_bytes(variable: core.VarDesc) -> int:
 def _product(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:
     """The matrices of both operands are broadcast; inferred are those of the one that has more dims."""
     x, y, made = _shape(op, 'X', block), _shape(op, 'Y', block), _dims(block, op.output('Out')[0])
-    if x and y and made and max(len(x), len(y)) > 2:
-        matrices = min(len(x), 2) + min(len(y), 2) - 2  # a vector leaves its dim out
-        _set(op, 'Out', block, [*batch_dims(x, y), *made[len(made) - matrices:]])
+    if x and y and made is not None:
+        _set(op, 'Out', block, product_dims(x, y, made))
 
 
 def _range(op: core.OpDesc, block: core.BlockDesc, contents: KnownContents) -> None:

@@ -33,7 +33,7 @@ from transpiler.backends.paddle3.layouts import relaid, runs_onednn
 from transpiler.backends.paddle3.marks import mark_of, scope_of
 from transpiler.backends.paddle3.misled import misled
 from transpiler.backends.paddle3.naming import COMBINE, DECLARATIONS, PARAMETER, SLICE, SPLIT, bare_kind, taken_out, value_names
-from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN, MISDECLARED
+from transpiler.backends.paddle3.operators import EACH_ELEMENT_ALONE, MADE_AS, MADE_AS_BY_ONEDNN
 from transpiler.backends.paddle3.registry import OpRegistry, Slots
 from transpiler.backends.paddle3.releases import is_release, unites
 from transpiler.backends.paddle3.replaying import added_facts
@@ -583,12 +583,11 @@ class _Importer:
                       shapes: Shapes) -> Optional[symbolic.Inferred]:
         """By the program, or by Paddle's inference; None if neither knows it, or `value` may be a gradient."""
         told = told_shape(op, slot, value.shape, shapes)
-        misdeclared = bare_kind(op) in MISDECLARED
-        wrongly = misdeclared or value.id in self._misled
+        wrongly = value.id in self._misled
         trusted = self._done.inferred is None or all_fixed(shapes) and not wrongly
         said = None if told is not None and trusted else self._said_of(value)
         if told is not None and (said is None or min(value.shape, default=0) < 0):
-            return symbolic.Inferred(told, guessed=misdeclared)
+            return symbolic.Inferred(told, guessed=wrongly)
         silent = said is not None and said.shape is None and bare_kind(op).endswith(_GRADIENT)
         return None if silent else said
 

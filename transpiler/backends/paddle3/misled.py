@@ -1,4 +1,5 @@
-"""Results of which Paddle 3 declares the wrong dims: of products whose matrices are broadcast, and of all that is made of those."""
+"""Results of which Paddle 3 declares the wrong dims: of some operators, of products whose matrices are broadcast, and of all that is made
+of those."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from typing import Any, FrozenSet, Set
 
 from transpiler.backends.paddle3.carried import walk
 from transpiler.backends.paddle3.naming import bare_kind
-from transpiler.backends.products import batch_dims
+from transpiler.backends.paddle3.operators import MISDECLARED
+from transpiler.backends.products import product_dims
 
 _PRODUCT = 'matmul'
 
@@ -23,8 +25,6 @@ def misled(program: Any) -> FrozenSet[str]:
 
 def _is_declared_wrongly(op: Any) -> bool:
     if bare_kind(op) != _PRODUCT:
-        return False
-    x, y = (list(op.operand_source(at).shape) for at in (0, 1))
-    matrices = min(len(x), 2) + min(len(y), 2) - 2  # a vector leaves its dim out
-    made = list(op.result(0).shape)
-    return len(max(x, y, key=len)) > 2 and made[:len(made) - matrices] != [*batch_dims(x, y)]
+        return bare_kind(op) in MISDECLARED
+    x, y, made = (tuple(v.shape) for v in (*op.operands_source(), op.result(0)))
+    return made != product_dims(x, y, made)
